@@ -1,4 +1,4 @@
-"""How fast record batches are taken apart and put together, on one core, beside kafka-python.
+"""Speed of decoding and encoding record batches, on one core, beside kafka-python.
 
     .venv/bin/python -m tests.bench.bench_record_batch
 

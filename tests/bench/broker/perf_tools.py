@@ -21,7 +21,7 @@ _PERCENTILES = re.compile(r"50th = (\d+), 99th = (\d+), 99\.9th = (\d+)")
 
 @dataclass(frozen=True)
 class Produced:
-    """What the producer tool measured. Latencies are from send to acknowledgement."""
+    """Figures of the producer tool. Latencies are from send to acknowledgement."""
 
     records: int
     records_per_s: float
@@ -37,8 +37,9 @@ class Paced:
 
     whole: Produced
     steady: Produced
-    """Without its first records. A producer begins with code that its JVM has yet to compile, and
-    at full speed, to make up for the time it took to connect."""
+    """Without its first records. A producer begins with code that its JVM has yet to compile. It
+    also sends at full speed first, to make up for the time until it was connected.
+    """
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How much a run measures. A quick run shows shape, not figures."""
+"""Sizes of a run. A quick run shows shape, not figures."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tests.bench.common.plan import GIB, Plan, RecordShape
 
 @dataclass(frozen=True)
 class BrokerPlan(Plan):
-    """What one run does."""
+    """Sizes of one run."""
 
     small: RecordShape
     large: RecordShape
     partitions: int
     latency_seconds: int
-    """How long each paced producer runs."""
+    """Duration of each paced producer."""
     end_to_end_records: int
     kills: int
     """Leaders killed, of each system."""

@@ -1,1 +1,1 @@
-"""What benchmarks share: the command, the plan, figures and targets, tables, and both clusters."""
+"""Shared parts of benchmarks: command, plan, figures and targets, tables, and both clusters."""

@@ -1,9 +1,9 @@
 """The command of a benchmark: read what is asked for, measure it, publish what was found.
 
-A benchmark names its plans, measures and systems, and a function that starts the systems and takes
-the measures one after the other with `Run.take`. The rest is the same for all of them: `--quick`
-for small sizes, `--only` and `--systems` to pick, every raw figure kept, and an exit code that
-tells a crash or a failed check from a missed target, which is a result.
+A benchmark names its plans, measures and systems. A function of its own starts the systems and
+takes the measures one after the other with `Run.take`. The rest is the same for all of them:
+`--quick` for small sizes, and `--only` and `--systems` to pick. Every raw figure is kept. The exit
+code separates a crash or a failed check from a missed target, which is a result.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Given = ParamSpec("Given")
 
 @dataclass
 class Run(Generic[SizesT]):
-    """What was asked for, and what is found."""
+    """Options of a run, and its results."""
 
     plan: SizesT
     kinds: frozenset[str]
     systems: frozenset[str]
     work: Path
-    """Where data go; removed at the end."""
+    """Folder of the data; removed at the end."""
     results: Results = field(default_factory=Results)
 
     def wants(self, *kinds: str) -> bool:
@@ -49,7 +49,7 @@ class Run(Generic[SizesT]):
         *arguments: Given.args,
         **named: Given.kwargs,
     ) -> None:
-        """Take one measure, if it was asked for; a crash is told, and the others go on."""
+        """Take one measure, if it was requested. Report a crash, and continue with the others."""
         if not self.wants(kind):
             return
         try:
@@ -64,20 +64,20 @@ class Benchmark(Generic[SizesT]):
 
     name: str
     about: str
-    """What its help says."""
+    """Text of the help."""
     full: SizesT
     quick: SizesT
     kinds: tuple[str, ...]
     systems: tuple[str, ...]
     disk: str
-    """How much room the data take, as a reader wants it told."""
+    """Disk space that the data take, as text for a reader."""
     measure: Callable[[Run[SizesT]], object]
-    """Starts the systems and takes every measure that is asked for."""
+    """Starts the systems and takes every requested measure."""
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
         """Measure, print the table, and write JSON, Markdown and a picture.
 
-        What was found is published even if the run ends with an exception.
+        The results are published even if the run ends with an exception.
         """
         asked = self._parse(arguments)
         plan = self.quick if asked.quick else self.full

@@ -1,4 +1,4 @@
-"""How much a run measures: what every benchmark's plan has."""
+"""Sizes of a run: the part that every benchmark's plan has."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RecordShape:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one run does; a benchmark adds its own sizes. A quick run shows shape, not figures."""
+    """Sizes of one run; a benchmark adds its own. A quick run shows shape, not figures."""
 
     name: str
     rounds: int

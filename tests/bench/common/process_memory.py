@@ -1,4 +1,4 @@
-"""How much memory Spark's Python workers take at most, seen from outside through /proc.
+"""Highest memory of Spark's Python workers, seen from outside through /proc.
 
 The kernel keeps each process's highest resident size; a thread looks often enough to see every
 worker before it ends. Memory shared between processes counts in each of them.

@@ -1,7 +1,7 @@
-"""What a run has found so far: raw figures, their medians, and the checks. Pure but for progress.
+"""Results of a run: raw figures, their medians, and the checks. Pure but for progress.
 
-A figure is kept as measured, with the round it belongs to; medians are made from them at the end,
-so the written results always say what a median stands for.
+A figure is kept as measured, with its round. Medians are computed from them at the end, so the
+written results always show the figures of a median.
 """
 
 from __future__ import annotations
@@ -96,6 +96,6 @@ def spread(values: Sequence[float]) -> float:
 
 
 def progress(text: str) -> None:
-    """Tell whoever waits what is going on."""
+    """Print progress for the user."""
     sys.stderr.write(f"bench: {text}\n")
     sys.stderr.flush()

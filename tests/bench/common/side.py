@@ -1,4 +1,4 @@
-"""What a measure needs of a cluster of three brokers, whoever made it."""
+"""Operations of measures on a cluster of three brokers, sparklog's or Kafka's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Side(ABC):
 
     @abstractmethod
     def restore(self, broker: int) -> None:
-        """Wait until a killed broker serves again, starting it if nobody else does."""
+        """Wait until a killed broker serves again; start it if nothing else does."""
 
     @abstractmethod
     def pids(self) -> list[int]:

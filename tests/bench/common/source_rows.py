@@ -18,7 +18,7 @@ HASH_BYTES = 64
 
 @dataclass(frozen=True)
 class Digest:
-    """What must be the same wherever the rows have been."""
+    """Checksums of the rows that must be equal on every side."""
 
     rows: int
     key_sum: int

@@ -63,7 +63,7 @@ class SparklogSide(Side):
             before, last = last, total(self.samples(), "sparklog_store_requests_total")
             return last - before <= 2
 
-        # How many requests there are in a while is what is looked at.
+        # Quiet means few requests in a while.
         eventually(quiet, "the brokers are quiet", ANSWER_TIMEOUT_S, every_s=QUIET_S)
 
     def samples(self) -> Samples:

@@ -1,4 +1,4 @@
-"""What a figure must reach. Pure: medians by system in, a verdict out.
+"""Targets of figures. Pure: medians by system in, a verdict out.
 
 Figures are rates (more is better) or costs (less is better); a target knows which it is about. A
 system that was not measured gives no verdict, which is not the same as a missed target.
@@ -21,7 +21,7 @@ class Verdict:
 
     target: str
     figure: str
-    """What was measured in the target's own terms, or a dash."""
+    """The measured value in the target's own terms, or a dash."""
     reached: bool | None
     """None: not judged, because a system was not measured."""
 

@@ -3,8 +3,8 @@
 python -m tests.bench.groups.committer BOOTSTRAP GROUP TOPIC PER_S SECONDS
 
 It joins, prints `ready`, waits for a line, and commits one offset at a time, without waiting for
-answers but when hundreds are due. At the end it prints, as JSON, how many were sent and answered,
-the seconds from the first to the last answer, and what every answer took.
+answers but when hundreds are due. At the end it prints JSON with the numbers of sent and answered
+commits. It adds the seconds from the first to the last answer, and the time of every answer.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tests.bench.groups.members import CLIENT, POLL_S, PROTOCOLS
 
 
 def main(bootstrap: str, group_id: str, topic: str, protocol: str) -> None:
-    """Read until somebody ends the process."""
+    """Read until the process is ended."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": group_id, **CLIENT, **PROTOCOLS[protocol]}
     )

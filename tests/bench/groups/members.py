@@ -1,6 +1,6 @@
 """Members of one group, each a librdkafka consumer in a thread, and what they have at any moment.
 
-Only what a client sees counts: a partition is a member's from its assignment callback to its
+Only a client's view counts. A partition is a member's from its assignment callback to its
 revocation callback, and it is read when a record of it comes. Moments are seconds on the monotonic
 clock.
 """
@@ -19,7 +19,7 @@ from tests.bench.common.side import ANSWER_TIMEOUT_S
 
 POLL_S = 0.05
 HEARTBEAT_MS = 500
-"""Members hear of a change with a heartbeat: with the defaults (3 and 5 s) nothing else shows."""
+"""Members learn of a change from a heartbeat: the defaults (3 and 5 s) would hide all else."""
 SESSION_MS = 6_000
 PROTOCOLS: Mapping[str, Mapping[str, object]] = {
     "classic": {"heartbeat.interval.ms": HEARTBEAT_MS, "session.timeout.ms": SESSION_MS},
@@ -30,7 +30,7 @@ PROTOCOLS: Mapping[str, Mapping[str, object]] = {
     },
     "consumer": {"group.protocol": "consumer"},
 }
-"""By name: what a client is told. The newer protocol has its times from the brokers."""
+"""Settings of a client by protocol. The newer protocol has its times from the brokers."""
 BROKER_SETTINGS: Mapping[str, str] = {
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.min.heartbeat.interval.ms": str(HEARTBEAT_MS),
@@ -48,7 +48,7 @@ CLIENT: Mapping[str, object] = {
 
 
 def client_settings(bootstrap: str, group_id: str, protocol: str) -> dict[str, object]:
-    """Return what a member of a group tells its client."""
+    """Return the client settings of a member of a group."""
     return {
         "bootstrap.servers": bootstrap,
         "group.id": group_id,
@@ -134,7 +134,7 @@ class Group(Closeable):
         return moment
 
     def changed(self, member: Member, owned: frozenset[int]) -> None:
-        """Take in what a member has from now on."""
+        """Record the partitions that a member has from now on."""
         with self._changed:
             member.owned = owned
             counts = sum(len(one.owned) for one in self.members)
@@ -142,7 +142,7 @@ class Group(Closeable):
             self._changed.notify_all()
 
     def read(self, partition: int) -> None:
-        """Take in that a record was read."""
+        """Record that a record was read."""
         with self._changed:
             self._read_at[partition] = time.monotonic()
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""How much a run measures. A quick run shows shape, not figures."""
+"""Sizes of a run. A quick run shows shape, not figures."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from tests.bench.common import plan as common
 
 @dataclass(frozen=True)
 class Plan(common.Plan):
-    """What one run does."""
+    """Sizes of one run."""
 
     members: int
     partitions: int
     """Of the topic that a group reads."""
     commit_seconds: int
     commits_per_s: int
-    """What all committers together send, to be held."""
+    """Commits per second that all committers together must hold."""
     committers: int
     """Groups that commit side by side, each with one member in a process of its own."""
     transactions: int
     """Of each producer."""
     producers: tuple[int, ...]
-    """How many write transactions side by side."""
+    """Numbers of producers that write transactions side by side."""
     history_transactions: int
     """Read by a consumer of committed records."""
     kills: int

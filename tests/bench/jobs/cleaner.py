@@ -2,7 +2,7 @@
 
 The topic keeps everything until it is full; then it becomes compacted, so that the cleaner meets
 all of it at once. One more record, with a key of its own, rolls the last segment, as the cleaner
-never touches the newest. What it kept is therefore all below that record.
+never touches the newest. So all kept records are below that record.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CLEANED = re.compile(
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What the cleaner said of one cleaning."""
+    """The cleaner's log lines about one cleaning."""
 
     end_offset: int
     seconds: float
@@ -53,7 +53,7 @@ class Cleaning:
 
 @dataclass(frozen=True)
 class Kept:
-    """What is left of a log: offsets, and a hash of key and value of each."""
+    """The rest of a log: offsets, and a hash of key and value of each."""
 
     offsets: npt.NDArray[np.int64]
     hashes: npt.NDArray[np.int64]

@@ -19,7 +19,7 @@ TOGETHER = 10
 """Records sent in one go, before the pace is looked at."""
 POLL_S = 0.001
 NEW = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._UNKNOWN_PARTITION})
-"""What brokers and librdkafka say of a topic that they have not heard of yet."""
+"""Errors of brokers and librdkafka for a topic that they do not know yet."""
 _SENT = struct.Struct(">d")
 
 
@@ -29,7 +29,7 @@ Waits = list[tuple[float, float]]
 
 @dataclass
 class Latencies:
-    """How long every record took."""
+    """Latency of every record, in milliseconds."""
 
     produced: Waits = field(default_factory=list)
     """From send to acknowledgement."""
@@ -110,7 +110,7 @@ def _produce(
 
 
 def _end_of(consumer: Consumer, topic: str) -> TopicPartition | None:
-    """Return where a topic ends; None while its leader has not heard of it yet."""
+    """Return the end of a topic; None while its leader does not know it yet."""
     place = TopicPartition(topic, 0)
     try:
         place.offset = consumer.get_watermark_offsets(place, ANSWER_TIMEOUT_S)[1]

@@ -1,4 +1,4 @@
-"""How much a run of the jobs' benchmark measures."""
+"""Sizes of a run of the jobs' benchmark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class KeyedShape:
 
 @dataclass(frozen=True)
 class JobsPlan(Plan):
-    """What one run does."""
+    """Sizes of one run."""
 
     compacted: KeyedShape
     distinct: KeyedShape
@@ -29,9 +29,9 @@ class JobsPlan(Plan):
     loaded_records_per_s: int
     loaded_bytes: int
     loaded_seconds: int
-    """How long a topic is loaded at least, alone and beside a job."""
+    """Shortest time of the load on a topic, alone and beside a job."""
     cleaner_bytes_per_s: int
-    """What `log.cleaner.io.max.bytes.per.second` says, where it is set."""
+    """Value of `log.cleaner.io.max.bytes.per.second`, where it is set."""
     materialised_records: int
 
 

@@ -30,7 +30,7 @@ class KafkaSystem(System, Live):
     def __init__(self, cluster: KafkaCluster) -> None:
         """Use a started cluster."""
         self._cluster = cluster
-        # What matters raises; a connection that the broker closes is no news.
+        # Real errors raise; a connection that the broker closes is no news.
         client: dict[str, str | int | float | bool] = {
             "bootstrap.servers": cluster.bootstrap,
             "log_level": 2,

@@ -1,4 +1,4 @@
-"""How much a run measures. Sizes are records and bytes; a quick run shows shape, not figures."""
+"""Sizes of a run, in records and bytes. A quick run shows shape, not figures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KEY_BYTES = 16
 
 @dataclass(frozen=True)
 class LogPlan(Plan):
-    """What one run does."""
+    """Sizes of one run."""
 
     small: RecordShape
     large: RecordShape

@@ -65,7 +65,7 @@ class System(ABC):
         """Return a topic's rows.
 
         `column` names the only one the query needs, and `span` the only offsets, for systems that
-        like to be told; others leave both to Spark's optimizer.
+        use them. Others leave both to Spark's optimizer.
         """
 
     @abstractmethod
@@ -74,7 +74,7 @@ class System(ABC):
 
 
 class Live(ABC):
-    """What a system needs beyond that to be followed while somebody appends from outside Spark."""
+    """Operations that a system needs to be followed while a writer appends outside Spark."""
 
     @abstractmethod
     def append(self, topic: str, values: list[bytes]) -> None:

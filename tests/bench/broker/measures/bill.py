@@ -1,9 +1,9 @@
 """Puts per GiB that producers send, counted by the brokers themselves, at few and many partitions.
 
-Counted at a fixed rate until everything is in segments on storage, over a root whose puts take as
-long as on S3, because how many batches share a put depends on that. The write-ahead log's puts
-depend on time and bytes, not on partitions; a segment per partition and `flush.ms` is what more
-partitions cost, and memory that holds so much is what a longer `flush.ms` costs.
+Counted at a fixed rate until everything is in segments on storage. The puts of the root take as
+long as on S3, because the number of batches that share a put depends on that. The write-ahead log's
+puts depend on time and bytes, not on partitions. More partitions cost a segment each per
+`flush.ms`. A longer `flush.ms` costs the memory for its records.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The two kinds of commit, each beside the peer's only one.
 
-Kafka acknowledges what its in-sync brokers have in memory, as `sparklog.commit=memory` does;
-`storage`, which is the default, waits until the store has it too. A topic with one replica is
-committed by the store alone, whatever the setting.
+Kafka acknowledges records that its in-sync brokers have in memory, as `sparklog.commit=memory`
+does. The default, `storage`, waits until the store has them too. With each setting the store alone
+commits a topic with one replica.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What many idle partitions cost: memory, requests, time until a killed broker is back in sync."""
+"""Cost of idle partitions: memory, requests, and time until a killed broker is back in sync."""
 
 from __future__ import annotations
 

@@ -15,15 +15,15 @@ from tests.bench.common.targets import CostAtMostPeer
 
 GROUP = "latency, ms"
 STORAGE_FACTOR = 2.0
-"""What waiting for a local disk may cost."""
+"""Permitted factor for the wait for a local disk."""
 END_TO_END_BYTES = 100
 
 
 def measure_latency(sides: Sequence[Side], plan: BrokerPlan, results: Results) -> None:
     """Measure what a producer waits at half of the peer's peak, and send-to-receipt times.
 
-    In a producer's first seconds its JVM compiles, and what waited until it was connected goes out
-    at full speed: so there are figures of all its records, and of those after these seconds.
+    In a producer's first seconds its JVM compiles, and the records that waited for its connection
+    leave at full speed. So there are figures of all its records, and of those after these seconds.
     """
     peak = _peak(sides, plan, results)
     paced = plan.large

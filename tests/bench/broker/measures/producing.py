@@ -29,10 +29,10 @@ LIBRDKAFKA_SHARE = 0.5
 """Of the records: from Python, each is a call."""
 
 SYNCED = ", a disk synced before each acknowledgement"
-"""What `storage` does anyway, and Kafka with a topic's `flush.messages=1`."""
+"""The mode of `storage`, and of Kafka with a topic's `flush.messages=1`."""
 
 UNFORCED: Mapping[str, str] = {"wal.fsync": "false"}
-"""What makes sparklog's brokers leave the disk to the system, as Kafka's do by default."""
+"""Settings with which sparklog's brokers leave the disk to the system, as Kafka's do by default."""
 
 _names = count(1)
 

@@ -1,7 +1,7 @@
 """One producer with default settings while every put of the store takes 100 ms, as on S3.
 
-librdkafka has as many requests under way as there is to send. Kafka's Java producer has five of one
-16 KiB batch for each partition, so it gets no further than that in a round trip, here or anywhere.
+With librdkafka all pending records are under way at once. Kafka's Java producer has five requests
+under way, each with one 16 KiB batch per partition. So it sends no more than that in a round trip.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What `make bench-groups` measures, one module each."""
+"""Measures of `make bench-groups`, one module each."""

@@ -57,7 +57,7 @@ def measure_commits(sides: Sequence[Side], plan: Plan, results: Results) -> None
 
 
 def _commit(side: Side, topic: str, plan: Plan, per_s: int) -> list[dict[str, Any]]:
-    """Run committers side by side; return what each told."""
+    """Run committers side by side, and return the results of each."""
     with ExitStack() as stack:
         committers = []
         for _ in range(plan.committers):

@@ -1,8 +1,8 @@
 """A coordinator is killed with SIGKILL: how long until the next commit, or the next transaction.
 
 The topic is led by another broker than the one that is killed, so that only coordinating fails
-over. The figure is the time from the kill to the first answer to what was begun after it. Whatever
-was acknowledged must be there in the end: the last committed offset, and every transaction once.
+over. The figure is the time from the kill to the first answer to a request that began after it. All
+acknowledged data must be there in the end: the last committed offset, and every transaction once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How long a group takes to share its partitions again after members came, left or crashed.
+"""Time until a group has shared its partitions again after members came, left or crashed.
 
-The clock runs from the moment a client is started, closed or killed to the moment the last member
-has its even share; for a crash, to the first record of the last partition that was the dead
-member's. Members send heartbeats every half second, of every protocol and to both systems alike.
+The clock starts when a client is started, closed or killed. It stops when the last member has its
+even share. For a crash it stops at the first record of the last partition of the dead member.
+Members send heartbeats every half second, of every protocol and to both systems alike.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Transactions of a hundred records: written by one producer and by many, and read as committed.
 
-What `sparklog.commit` says holds for the records and for the log of the transactions' coordinators.
+The value of `sparklog.commit` holds for the records and for the log of the transactions'
+coordinators.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What brokers' clients notice of a compaction: waiting times with and without one beside them.
+"""Effect of a compaction on clients: waiting times with and without one beside them.
 
-The job runs where the README has it run: in the application that serves (`serve --jobs`), whose
-brokers, this benchmark's clients and the job share one machine. It is asked for as a person asks
-for it (`sparklog jobs --run`), and only records that are sent while it runs count as beside it.
+The job runs as in the README: in the application that serves (`serve --jobs`). Its brokers, this
+benchmark's clients and the job share one machine. The benchmark requests it as a user does
+(`sparklog jobs --run`). Only records that are sent while it runs count as beside it.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _check(run: Run[JobsPlan], job: _Ended, how: str, number: int) -> None:
 
 
 def _ready() -> None:
-    """Nothing: whoever has done it has imported all it needs."""
+    """Do nothing: a worker that has called this has imported all it needs."""
 
 
 def _bound(root: str, bytes_per_s: int | None) -> None:

@@ -11,7 +11,7 @@ from tests.bench.jobs.keyed_rows import TOPIC, fill
 from tests.bench.jobs.plan import JobsPlan
 
 LIMIT_MIB = 768
-"""Of one task, whatever the number of keys."""
+"""Of one task, for any number of keys."""
 
 
 def measure_distinct(run: Run[JobsPlan]) -> None:

@@ -83,7 +83,7 @@ class KeepingSink(DataSource):
 
 @dataclass(frozen=True)
 class Passing:
-    """What a passing source is to make: `rows` in each of `partitions`."""
+    """Output of a passing source: `rows` in each of `partitions`."""
 
     columns: tuple[str, ...]
     rows: int

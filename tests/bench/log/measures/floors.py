@@ -1,9 +1,9 @@
-"""What Spark costs before a system does anything: rows thrown away, and rows made from nothing.
+"""Cost of Spark alone, without a system: rows thrown away, and rows made from nothing.
 
-Writing: the rows go to Spark's `noop` sink inside the JVM, to a Python sink that drops them, and to
-one that writes them to a file just as Spark hands them over. Reading, and following: a Python
-source passes one ready batch on, again and again. They come last, when the JVM has compiled what
-the systems use, too: measured first they would seem narrower than they are.
+Writing: the rows go to three sinks. One is Spark's `noop` sink inside the JVM, one a Python sink
+that drops them. The third writes them to a file as Spark passes them. Reading, and following: a
+Python source passes one ready batch on, again and again. They come last, when the JVM has compiled
+the code of the systems, too. Measured first they would seem slower than they are.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A stream's latency: from the moment records are visible to the moment the sink's commit is.
 
-A query copies one topic into another as fast as its trigger allows. Outside Spark somebody appends
-a few records, waits until as many have arrived at the end of the other topic, and pauses for a
-moment that differs each time, so that appends do not fall into step with the query.
+A query copies one topic into another as fast as its trigger allows. Outside Spark a writer appends
+a few records, and waits until as many have arrived at the end of the other topic. It then pauses
+for a different time each round, so that appends do not fall into step with the query.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ LONGEST_TAIL = 31
 
 @dataclass(frozen=True)
 class Cost:
-    """What the store counted."""
+    """Requests that the store counted."""
 
     requests: int
     bytes_read: int
