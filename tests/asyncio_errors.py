@@ -1,4 +1,4 @@
-"""Errors that asyncio logs, such as a task whose exception nobody retrieves: any fails the suite.
+"""Errors that asyncio logs, such as an exception of a task that is never read: any fails the suite.
 
 In the test's process a handler gathers them. The harness searches the logs of broker processes, and
 those of Spark's executors, in which brokers run as tasks.
@@ -16,7 +16,7 @@ import pytest
 
 LOGGER = "asyncio"
 IN_A_LOG = f"ERROR {LOGGER} "
-"""How such a line looks in a broker's log."""
+"""Beginning of such a line in a broker's log."""
 PHRASES = (
     IN_A_LOG,
     " exception was never retrieved",

@@ -1,4 +1,4 @@
-"""What holds for all tests: no network but this machine, property tests that repeat, quick Java."""
+"""Rules for all tests: no network but this machine, property tests that repeat, quick Java."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.harness.quick_jvm import start_java_quickly
 SLOWEST_FIRST = ("tests/spark/kill/", "tests/spark/", "tests/sim/", "tests/interop/")
 """Folders whose files go first: the processes that share the suite's files then end together.
 
-`make test` runs three, also on two processors: a test of Spark waits for one process after the
+`make test` runs three, also on two processors. A test of Spark waits for one process after the
 other to start, and keeps three quarters of a processor busy.
 """
 LOOPBACK = ("127.", "::1", "localhost", "::ffff:127.")
 
-# Property tests run beside Spark sessions on small machines, where a deadline measures the weather.
+# Property tests run beside Spark sessions on small machines, where a deadline measures the load.
 settings.register_profile(
     "sparklog", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )

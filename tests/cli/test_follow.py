@@ -207,7 +207,7 @@ def test_all_that_lies_before_damage_comes_before_the_error(log: Log, follow: Fo
     layout = log.partition("t", 0).layout
     key = layout.key(layout.chain_name(1))
     log.store.put(key, b"no segment")
-    log._partitions.clear()  # as whoever opens the log now
+    log._partitions.clear()  # as a process that opens the log now
     arrived = follow().ready(None)
     assert [next(arrived).batch.column("value").to_pylist() for _ in range(2)] == [[b"a"], [b"c"]]
     with pytest.raises(DataCorrupt, match=key):

@@ -1,4 +1,4 @@
-"""What `sparklog groups` reads and prints, without brokers."""
+"""Input and output of `sparklog groups`, without brokers."""
 
 from __future__ import annotations
 

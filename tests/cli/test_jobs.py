@@ -164,7 +164,7 @@ def test_a_run_by_hand_is_kept_however_it_ends(file_cli: Cli, tmp_path: Path) ->
 
 
 class NoSession:
-    """What a job would run in."""
+    """A stand-in for a job's session."""
 
     def __call__(self, conf: Mapping[str, str]) -> object:
         raise AssertionError("this job needs no Spark")
@@ -183,7 +183,7 @@ class Runner(ScheduledJobs):
 
 
 class Ear(Listener):
-    """A listener that says whether it hears."""
+    """A listener that states if it listens."""
 
     hears = False
 

@@ -256,7 +256,7 @@ def test_a_command_loads_neither_spark_nor_a_compiler(root: str, log: Log) -> No
 
 
 def test_starting_imports_little(root: str) -> None:
-    """What a command takes to start is imports; counted, as time measures the machine, too."""
+    """A command spends its start on imports; their number does not depend on the machine."""
     code = (
         "import sys; from sparklog.cli.main import main\n"
         "assert main(['topics', '--list']) == 0\n"
@@ -266,7 +266,7 @@ def test_starting_imports_little(root: str) -> None:
 
 
 def last_line(root: str, code: str) -> str:
-    """Run a program that ends well, and return the last line of what it tells on stderr."""
+    """Run a program that succeeds, and return the last line of its stderr."""
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, env=_environment(root), check=True,
         timeout=DEADLINE_S, text=True,

@@ -44,7 +44,7 @@ def root(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def environment(kind: str, request: pytest.FixtureRequest) -> dict[str, str]:
-    """What leads to the S3 server; nothing for the other kinds."""
+    """Return the variables that lead to the S3 server; none for the other kinds."""
     if kind != "s3":
         return {}
     server: MotoServer = request.getfixturevalue("moto")

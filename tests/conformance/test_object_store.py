@@ -1,4 +1,4 @@
-"""What `ObjectStore` promises, on every store: the list of what the log relies on."""
+"""Contract of `ObjectStore`, on every store: all that the log relies on."""
 
 from __future__ import annotations
 

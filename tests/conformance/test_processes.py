@@ -1,4 +1,4 @@
-"""What `ObjectStore` promises when several processes use one root."""
+"""Contract of `ObjectStore` for several processes on one root."""
 
 from __future__ import annotations
 

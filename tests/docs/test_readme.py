@@ -1,4 +1,4 @@
-"""What README and the pages of `sparklog/docs` tell people to type works as written."""
+"""Commands and examples of README and `sparklog/docs`: each works as written."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_servings_command_for_a_cluster_serves_at_the_machines_address(
         words = f"{DAEMON}.master.Master --webui-port 0"
         master = stack.enter_context(shell.running(words, tmp_path)).until("Starting Spark master")
         url = master.split()[-1]
-        # Room for the four executors of the preset, whatever processors there are.
+        # Slots for the four executors of the preset, with any number of processors.
         # Spark's worker leaves its own folder for temporary files behind, so it is one of the test.
         local = f"env SPARK_LOCAL_DIRS={tmp_path}/local"
         words = f"{DAEMON}.worker.Worker --webui-port 0 -c 12 -m 4g -d {tmp_path}/work {url}"

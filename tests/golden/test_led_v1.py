@@ -1,4 +1,4 @@
-"""What leaders wrote under version 1 of the log's format reads the same for ever.
+"""Logs of leaders under version 1 of the format: they read the same for ever.
 
 There a leader's mark was a control segment, which took an offset, and the first epoch was 1.
 """

@@ -66,7 +66,7 @@ def test_a_golden_snapshot_reads_as_it_was_made() -> None:
 
 
 def chain(codec: str) -> list[Path]:
-    """Follow the chain as FORMAT.md tells, with nothing but names and footers."""
+    """Follow the chain by FORMAT.md, with nothing but names and footers."""
     (folder,) = ROOT.glob(f"topics/golden-{codec}~*/1")
     found: list[Path] = []
     offset = 0

@@ -56,20 +56,20 @@ class BrokerProcess:
 
     @property
     def address(self) -> str:
-        """Where clients and other brokers find it, once it serves."""
+        """Address for clients and other brokers, once it serves."""
         if self.proxy is not None:
             return f"127.0.0.1:{self.proxy.port}"
         return str(LISTENS.findall(self.log)[-1])
 
     @property
     def log(self) -> str:
-        """What all of its processes have said."""
+        """Output of all of its processes."""
         return self._log.read_text() if self._log.exists() else ""
 
     def start(self) -> None:
         """Start a process, and do not wait for it to serve."""
         port = 0
-        if self.proxy is not None:  # a port that nobody took since the last process had one
+        if self.proxy is not None:  # a port that is free since the last process had one
             port = _free_port()
             self.proxy.lead_to(port)
         command = [*self._command, "--listener", f"127.0.0.1:{port}"]
@@ -79,7 +79,7 @@ class BrokerProcess:
             )
 
     def serves(self) -> bool:
-        """Tell whether it listens; it is to live until then."""
+        """Return True if it listens; it must live until then."""
         assert self.process is not None
         assert self.process.poll() is None, self.log
         return LISTENS.search(self.log) is not None
@@ -105,7 +105,7 @@ class BrokerProcess:
 
     def _gone(self) -> None:
         if self.proxy is not None:
-            self.proxy.lead_to(None)  # somebody else may listen there soon
+            self.proxy.lead_to(None)  # another process may listen there soon
 
 
 class BrokerProcesses:
@@ -191,7 +191,7 @@ class BrokerProcesses:
         assert names & seen, f"no proxy knows a broker as its caller. callers={sorted(seen)}"
 
     def heal(self) -> None:
-        """Undo everything: each broker is there, runs, and hears the others."""
+        """Undo everything: each broker is there, runs, and reaches the others."""
         for broker in self.brokers:
             if broker.proxy is not None:
                 broker.proxy.mend()

@@ -30,7 +30,7 @@ class Wires:
         return await self.listeners[peer](request)
 
     def introduce(self, client_id_at: Callable[[Address], str]) -> None:
-        """Callers are not told apart here: all count as this broker itself."""
+        """All callers count as this broker itself here."""
 
     def hang_up(self, address: Address) -> None:
         self.listeners.pop(address, None)
@@ -75,5 +75,5 @@ class World:
             assert not self.loop.complaints, self.loop.complaints
 
     def _look(self, process: Process | None) -> None:
-        """End the story at a crash: whoever waits for what died would wait for all virtual time."""
+        """End the test at a crash: a waiter for the dead task would wait for all virtual time."""
         assert not self.crashes, self.crashes

@@ -1,4 +1,4 @@
-"""What a protocol asks a store for, noted while it runs."""
+"""Requests of a protocol to a store, recorded while it runs."""
 
 from __future__ import annotations
 

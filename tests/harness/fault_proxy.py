@@ -18,7 +18,7 @@ FORWARD_TIMEOUT_S = 60.0
 
 
 class Action(Enum):
-    """What happens to a request."""
+    """Fault of a request."""
 
     ANSWER = "answer with `status` and do not forward"
     FORWARD_THEN_ANSWER = "forward, then answer with `status` instead of the true answer"
@@ -33,7 +33,7 @@ class Action(Enum):
 
 @dataclass
 class Rule:
-    """Which requests suffer what, and how often."""
+    """Requests that get a fault, and their number."""
 
     action: Action
     method: str

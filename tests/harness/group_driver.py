@@ -66,7 +66,7 @@ class Driver:
     replies: dict[Token, object] = field(default_factory=dict)
     asked: int = 0
     notes: list[str] = field(default_factory=list)
-    """What the broker's log says."""
+    """Log lines of the broker."""
 
     def __post_init__(self) -> None:
         self.shard = GroupShard(self.settings)

@@ -86,7 +86,7 @@ class ToyReplicas:
         self.acks: int | None = None
         self.marking: Any = ToyMarking(self)
         self.busy = False
-        """Whether what is produced has to wait for something."""
+        """True if a produce request has to wait."""
         self.finished: list[ProduceRequest] = []
         self.unasked: list[tuple[PartitionId, BytesLike]] = []
         """Batches that were refused without being brought here."""

@@ -45,7 +45,7 @@ class LedTopic:
         return self.stored_end(partition)
 
     def flush_always(self) -> None:
-        """Bring into segments whatever comes, as soon as it is committed."""
+        """Flush each record into segments as soon as it is committed."""
         self._flush_from("1")
 
     def stored_end(self, partition: int = 0) -> int:

@@ -80,7 +80,7 @@ class LiveCluster(ToyCluster):
         return await self.client.call(Address(f"b{broker_id}", 9092), request, timeout_s=timeout_s)
 
     async def leader(self, topic: str, partition: int) -> int:
-        """Return who leads a partition, once somebody does."""
+        """Return the leader of a partition, once it has one."""
         image = await self.until(
             lambda image: (
                 topic in image.topics

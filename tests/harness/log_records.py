@@ -36,7 +36,7 @@ def batch(
 
 
 def numbered(first: int, count: int) -> pa.RecordBatch:
-    """Return `count` records whose values, keys and timestamps tell their number."""
+    """Return `count` records with their number in values, keys and timestamps."""
     span = range(first, first + count)
     return batch(
         [b"value-%d" % i for i in span],

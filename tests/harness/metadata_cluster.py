@@ -1,4 +1,4 @@
-"""Broker nodes in a virtual world, with replicas that only remember what they were told."""
+"""Broker nodes in a virtual world, with replicas that only record their calls."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ToyReplicas:
         self.images: list[MetadataImage] = []
         self.drained = self.stopped = False
         self.broken: Exception | None = None
-        """What comes of every further image."""
+        """Error for every further image."""
         self.handed_back: dict[PartitionId, int] = {}
         self.crash: Callable[[BaseException], None] = told["on_crash"]
 
@@ -151,7 +151,7 @@ class ToyCluster:
     ) -> MetadataImage:
         """Wait until the metadata log says so."""
         async with asyncio.timeout(within_s):
-            while not holds(image := await self.image()):  # noqa: ASYNC110 - nothing tells
+            while not holds(image := await self.image()):  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0.02)
         return image
 

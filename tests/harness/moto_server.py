@@ -1,7 +1,7 @@
 """A real S3 server (moto) in a process of its own, for tests and demonstrations.
 
 Run as a script it serves on a free port of this machine, prints the port, and ends when its
-standard input does: however the parent dies, the server goes with it.
+standard input does. So the server ends with its parent, for any kind of death.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ READY_WITHIN_S = 60.0
 
 
 class MotoServer:
-    """Where the server is and how to reach it."""
+    """Address of the server, and settings to reach it."""
 
     def __init__(self, port: int) -> None:
         self.port = port

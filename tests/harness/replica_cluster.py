@@ -300,7 +300,7 @@ async def alone(
 async def together(
     world: World, brokers: int = 3, configs: dict[str, str] | None = None, **settings: str
 ) -> tuple[ReplicaCluster, PartitionId]:
-    """Return so many brokers, and a partition with a replica on each."""
+    """Return a cluster of `brokers` brokers, and a partition with a replica on each."""
     cluster = ReplicaCluster(world, {k.replace("_", "."): v for k, v in settings.items()})
     for broker_id in range(1, brokers + 1):
         await cluster.start(broker_id)

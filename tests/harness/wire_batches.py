@@ -100,7 +100,7 @@ def raw_batch(
     sequence: int = -1,
     producer_id: int = NO_PRODUCER_ID,
 ) -> bytes:
-    """Return a batch of these records with a right checksum, and whatever else is told.
+    """Return a batch of these records with a right checksum and the given header fields.
 
     Args:
         records: see `record`.

@@ -77,7 +77,7 @@ class Brokers:
                 raise self._failed[0]
 
     def _wait_until_all_know_all(self) -> None:
-        """Wait until each has heard of the others: it does so a moment after they serve."""
+        """Wait until each knows the others, which happens a moment after they serve."""
         for address in self.bootstrap.split(","):
             known = partial(self._knows_all, address)
             eventually(known, f"{address} knows all brokers", START_S)

@@ -38,7 +38,7 @@ def main(bootstrap: str, topic: str) -> None:
 
 
 def is_listed_still(admin: kafka.KafkaAdminClient, topic: str) -> bool:
-    """Say whether a deleted topic stays listed: each broker hears of it in its own time."""
+    """Return True if a deleted topic stays listed: each broker learns of it in its own time."""
     deadline = time.monotonic() + DEADLINE_S
     while topic in admin.list_topics():
         if time.monotonic() > deadline:

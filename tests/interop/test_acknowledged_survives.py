@@ -1,4 +1,4 @@
-"""What an acknowledgement survives when brokers are killed: README's table, cell by cell.
+"""Failures that acknowledged records survive: README's table, cell by cell, with killed brokers.
 
 Brokers are real processes and end by SIGKILL. Nothing is flushed, so what survives was in a
 write-ahead log or in another broker's memory. Power cuts are in `test_unforced_log.py` and

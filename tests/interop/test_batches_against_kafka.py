@@ -1,8 +1,8 @@
 """Record batches as odd clients write them: brokers take and refuse what a real Kafka does.
 
-What is taken is then read from the stored segments, and by librdkafka. Kafka answers some batches
-that it cannot decompress with UNKNOWN_SERVER_ERROR; brokers say INVALID_RECORD, which clients treat
-alike.
+The accepted batches are then read from the stored segments, and by librdkafka. Kafka answers some
+batches that it cannot decompress with UNKNOWN_SERVER_ERROR; brokers say INVALID_RECORD, which
+clients treat alike.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def values_of(data: bytes) -> list[bytes]:
 
 
 def is_stored(root: str, topic: str, partition: int, values: list[bytes]) -> bool:
-    """Tell whether a partition's segments have these values."""
+    """Return True if a partition's segments have these values."""
     log = sparklog.open_log(root).partition(topic, partition)
     end = log.view().end_offset
     rows = pa.Table.from_batches(log.read(0, end, ["value"]), pa.schema([("value", pa.binary())]))

@@ -166,7 +166,7 @@ def test_the_preferred_leader_leads_again_when_its_broker_is_back(
         "Successfully completed leader election (PREFERRED) for partitions elected-0\n",
         "Valid replica already elected for partitions elected-0\n",
     )
-    described = ("topics", "--describe", *only)  # by a broker that hears of the election later
+    described = ("topics", "--describe", *only)  # by a broker that learns of the election later
     eventually(lambda: "Leader: 3" in cli.ok(*described).text, "the preferred leader leads")
 
 

@@ -97,7 +97,7 @@ def test_a_producer_and_a_consumer_get_what_their_quotas_allow(brokers: Brokers)
     for _ in range(RECORDS):
         producer.produce(topic, RECORD)
     assert producer.flush(WAIT_S) == 0
-    # What was under way together is answered at once, be it all; the next waits for what it cost.
+    # All concurrent requests get an answer at once; the next request waits for their cost.
     producer.produce(topic, RECORD)
     assert producer.flush(WAIT_S) == 0
     assert time.monotonic() - began_s >= least_s * 0.8

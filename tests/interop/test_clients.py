@@ -138,7 +138,7 @@ def test_librdkafka_produces_with_every_codec(
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_librdkafka_produces_with_every_acks(brokers: Brokers, topic: str, acks: str) -> None:
-    # Without acknowledgements nobody would tell the producer of a leader that does not lead yet.
+    # Without acknowledgements the producer gets no error from a leader that does not lead yet.
     first = confluent_kafka.Producer({"bootstrap.servers": brokers.bootstrap})
     first.produce(topic, "0", partition=0)
     assert first.flush(DEADLINE_S) == 0

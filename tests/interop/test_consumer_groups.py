@@ -68,7 +68,7 @@ def produce(brokers: Brokers, topic: str, partitions: int = 6) -> None:
 
 @dataclass
 class Reader:
-    """A member of a group that reads in a thread until it is told to stop."""
+    """A member of a group that reads in a thread until the test stops it."""
 
     brokers: Brokers
     group: str

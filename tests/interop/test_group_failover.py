@@ -84,7 +84,7 @@ def test_a_group_goes_on_after_its_coordinator_was_killed(tmp_path: Path) -> Non
                 commit(member, topic, offset)
         asked = [TopicPartition(topic, p) for p in range(PARTITIONS)]
         assert [p.offset for p in members[0].committed(asked, DEADLINE_S)] == [39] * PARTITIONS
-        while time.monotonic() - killed < 5.0:  # heartbeats go on too: nobody joins again
+        while time.monotonic() - killed < 5.0:  # heartbeats go on too: no member joins again
             for member in members:
                 member.poll(0.1)
         assert [m.assignment() for m in members] == owned

@@ -98,7 +98,7 @@ def until(holds: Any, *members: Member) -> None:
 
 
 def shared(*members: Member) -> bool:
-    """Return whether every partition has one owner, and nobody has none."""
+    """Return True if every partition has one owner, and every member has a partition."""
     owned = [p for m in members for p in m.partitions]
     return sorted(owned) == list(range(PARTITIONS)) and all(m.partitions for m in members)
 
@@ -155,7 +155,7 @@ def test_a_crashed_members_partitions_are_read_again_within_its_session(
         until(lambda: member.partitions and len(member.partitions) < PARTITIONS, member)
         assert child.stdout.readline() == "assigned\n"
         child.kill()
-        # The other way to be let go is not to poll for five minutes, longer than this waits.
+        # A member is also removed after five minutes without a poll, longer than this waits.
         until(lambda: shared(member), member)
     finally:
         child.kill()

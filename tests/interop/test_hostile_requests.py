@@ -38,7 +38,7 @@ SETTINGS = {
     "history.cache.bytes": str(CACHE),
 }
 ALLOWED_BYTES = 5 * (QUEUED + TAIL + CACHE + 2 * UNFOLDED) // 4
-"""What the settings let a broker hold, and a quarter: issue 31's bound.
+"""Memory that the settings let a broker hold, and a quarter: issue 31's bound.
 
 Batches unfold to half of QUEUED at a time, and their columns take as much again.
 """

@@ -29,7 +29,7 @@ WITHIN_S = 200.0
 
 
 class Appending:
-    """Appends numbered lines to a file until it is told to end."""
+    """Appends numbered lines to a file until the test stops it."""
 
     def __init__(self, path: Path) -> None:
         self.count = 0

@@ -76,7 +76,7 @@ def send(producer: ck.Producer, topics: tuple[str, ...], numbers: range) -> None
 
 
 def send_in_transactions(bootstrap: str, topics: tuple[str, ...]) -> None:
-    """Send what nobody shall see, and then the later records."""
+    """Send records of aborted transactions, and then the later records."""
     producer = ck.Producer({"bootstrap.servers": bootstrap, "transactional.id": f"t-{uuid4()}"})
     producer.init_transactions(DEADLINE_S)
     producer.begin_transaction()

@@ -1,4 +1,4 @@
-"""What is wrong with requests to coordinators: brokers answer each as a real Kafka does.
+"""Wrong requests to coordinators: brokers answer each as a real Kafka does.
 
 One conversation of bad requests is held with both; then the codes they gave are compared.
 """
@@ -286,7 +286,7 @@ def talk_of_groups(talk: Talk) -> None:
 
 
 def talk_of_consumers(talk: Talk) -> None:
-    """A rebalance is under way: `a` has given up one of two partitions, and has not heard so."""
+    """A rebalance is under way: `a` has given up one of two partitions, and does not know it."""
 
     def commit(what: str, epoch: int, member_id: str, version: int = 9, partition: int = 0) -> None:
         answer = talk.commit(talk.group, epoch, member_id, partition=partition, version=version)

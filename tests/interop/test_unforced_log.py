@@ -43,7 +43,7 @@ def produce(bootstrap: str, topic: str, start: int) -> int:
 
 
 def consume(bootstrap: str, topic: str) -> list[int]:
-    """Return what is there, as soon as somebody leads the partition."""
+    """Return the records, as soon as the partition has a leader."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "g", "enable.partition.eof": True}
     consumer = Consumer(settings)
     try:

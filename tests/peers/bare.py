@@ -1,7 +1,7 @@
 """Commands as a user types them: nothing set but PATH and HOME, on a machine with a network.
 
-The network is a namespace with loopback and one more interface, where the system lets us make one
-(as root, or by user namespaces); elsewhere it is this machine's own. Nothing leaves it either way.
+The network is a namespace with loopback and one more interface, where the system permits one (as
+root, or by user namespaces). Elsewhere it is this machine's own. Nothing leaves it either way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WAYS = (
     (("unshare", "--net"), ("--net",)),
     (("unshare", "--map-root-user", "--net"), ("--user", "--preserve-credentials", "--net")),
 )
-"""How to make a namespace, and how to enter it."""
+"""Commands that make a namespace, and that enter it."""
 _SET_UP = f"""
 set -e
 ip link set lo up

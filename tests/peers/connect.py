@@ -23,7 +23,7 @@ PRESET = Path(__file__).resolve().parents[2] / "conf" / "mirror-maker.properties
 ANY_PORT = "http://127.0.0.1:0"
 LISTENS = re.compile(r"REST server listening at (http://127\.0\.0\.1:\d+)/")
 STARTING = (404, 409, 500, 503)
-"""What a worker answers before it knows its connectors, or while it takes them over."""
+"""Answers of a worker before it knows its connectors, or while it takes them over."""
 GIVEN_UP = "will not recover until manually restarted"
 WITHIN_S = 200.0
 LOGGING = """<Configuration>
@@ -50,7 +50,7 @@ def errors(log: Path) -> list[str]:
 
 
 def mirroring(old: str, new: str, topics: Sequence[str], group: str) -> dict[str, str]:
-    """Return the project's preset for whoever moves, for these topics, and in a hurry."""
+    """Return the project's preset for a migration, for these topics, with short intervals."""
     run = uuid4().hex[:6]  # MirrorMaker keeps what it did under the names of clusters
 
     def named(text: str) -> str:
@@ -111,13 +111,13 @@ class Worker:
         eventually(lambda: self.runs(connector), f"{connector} runs", WITHIN_S, every_s=0.5)
 
     def works(self) -> bool:
-        """Tell that it has given up no task."""
+        """Return True if it has given up no task."""
         said = self.log.read_text(errors="replace")
         assert GIVEN_UP not in said, said[-5000:]
         return True
 
     def runs(self, connector: str) -> bool:
-        """Tell whether a connector and its one task run."""
+        """Return True if a connector and its one task run."""
         status = self.ask(f"/{connector}/status") or {"connector": {"state": ""}, "tasks": []}
         states = [part["state"] for part in (status["connector"], *status["tasks"])]
         return states == ["RUNNING", "RUNNING"]

@@ -1,10 +1,10 @@
-"""Runs one server for another process, and ends it whatever becomes of that process.
+"""Runs one server for another process, and ends it when that process ends in any way.
 
     python -m tests.peers.guard SCRATCH_FOLDER COMMAND...
 
 The other end of standard input gives the orders: `T` ends the server politely, `K` at once. When
-the other end is closed without an order, or the parent process is gone, the server is killed and
-the scratch folder removed: nothing outlives a crashed test.
+the other end is closed without an order, or the parent process is gone, it kills the server and
+removes the scratch folder. So nothing outlives a crashed test.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ def _resolve(resolution: Resolution, ivy: Path) -> list[Path]:
             *("--packages", ",".join(resolution.coordinates)),
             str(nothing),
         ],
-        # Its Python is this one, whatever `python3` of PATH is.
+        # Its Python is this one, not the `python3` of PATH.
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,

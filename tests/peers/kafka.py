@@ -204,7 +204,7 @@ class KafkaCluster:
                 return self
             except KafkaDidNotStart as error:
                 self.stop()
-                # Free ports are found before they are used, so somebody may have been faster.
+                # Free ports are found before they are used, so another process may take them.
                 if attempt == START_TRIES or "Address already in use" not in str(error):
                     raise
             except BaseException:
@@ -215,7 +215,7 @@ class KafkaCluster:
     def stop(self) -> None:
         """End every node and remove all data. Stopping twice is fine."""
         for node in self.nodes:
-            node.stop(kill=True)  # nobody needs the data
+            node.stop(kill=True)  # the data are not needed
         if self._root is not None:
             shutil.rmtree(self._root, ignore_errors=True)
         self.nodes, self._root = [], None

@@ -1,4 +1,4 @@
-"""Kafka's own tools, each run in a JVM of its own, against whoever speaks the protocol.
+"""Kafka's own tools, each run in a JVM of its own, against any server of Kafka's protocol.
 
 tool = KafkaTools(brokers.bootstrap)
 tool("TopicCommand", "--describe", "--topic", "t")   # the lines it prints

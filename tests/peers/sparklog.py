@@ -29,7 +29,7 @@ from tests.peers.guard import die_with_parent
 PROJECT = Path(__file__).resolve().parents[2]
 SERVE = PROJECT / "jobs" / "serve.py"
 LAUNCHER = (sys.executable, str(SERVE))
-"""What people start."""
+"""Command that users start."""
 DEADLINE_S = 400.0
 Event = dict[str, Any]
 
@@ -59,7 +59,7 @@ class SparklogCluster:
         self._events: SimpleQueue[Event] = SimpleQueue()
         self.seen: list[Event] = []
         self.brokers: dict[int, Event] = {}
-        """What was last told of each broker that is ready."""
+        """Last event of each ready broker."""
         self.logs = OpenLogs()
         """The logs of all executors that run or ran a broker, and Spark's own."""
         self._spark_log: Path | None = None

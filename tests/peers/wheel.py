@@ -1,7 +1,7 @@
 """The product as `pip install` leaves it: its wheel in a fresh environment, without the repository.
 
-What it depends on is linked from the environment of the tests, so that nothing is fetched. That is
-what its requirements name, without extras: a module that pip would not install is not there.
+Its dependencies are linked from the environment of the tests, so that nothing is fetched. They are
+those of its requirements, without extras: a module that pip would not install is not there.
 """
 
 from __future__ import annotations

@@ -21,16 +21,16 @@ from sparklog.core.types import TopicPartition as Where
 from sparklog.testing.history import Poll, Send, SendOutcome
 
 QUIET = 2
-"""Of librdkafka's log: it tells of every connection that is refused."""
+"""Of librdkafka's log: it has a line for every refused connection."""
 PAUSE_S = 0.01
 DELIVERY_S = 120
 POLL_S = 0.2
 POLL_RECORDS = 500
 READ_S = 120.0
 STARTING_OVER = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT})
-"""What librdkafka says while it looks for brokers; it goes on by itself."""
+"""Errors of librdkafka while it looks for brokers; it goes on by itself."""
 MOVED = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
-"""What it hears where a leader has changed, and passes on."""
+"""Errors that it gets where a leader has changed, and passes on."""
 
 
 class Load:
@@ -91,7 +91,7 @@ class Load:
         self._read_all()
 
     def give_up(self) -> None:
-        """Have all clients end by themselves, whatever is not acknowledged yet."""
+        """Let all clients end by themselves, also with records not acknowledged yet."""
         self._stop_sending.set()
         self._stop_reading.set()
         self._gave_up = True
@@ -100,7 +100,7 @@ class Load:
         def guarded() -> None:
             try:
                 work(name)
-            except Exception as error:  # told by the test's thread
+            except Exception as error:  # reported by the test's thread
                 self.complaints.append(f"{name} ended: {error!r}")
 
         thread = threading.Thread(target=guarded, name=name, daemon=True)
@@ -211,4 +211,4 @@ def _end_of(consumer: Consumer, where: TopicPartition, deadline_s: float) -> int
             passes = error.args[0].retriable() or error.args[0].code() in MOVED
             if not passes or SYSTEM_CLOCK.monotonic_s() > deadline_s:
                 raise
-            SYSTEM_CLOCK.sleep_s(POLL_S)  # nothing tells when there is a leader again
+            SYSTEM_CLOCK.sleep_s(POLL_S)  # no event shows a new leader

@@ -1,6 +1,6 @@
 """Broker processes that are killed, paused and cut off while librdkafka writes and reads.
 
-Whatever happens, no acknowledged record is lost, none is there twice, and none out of order.
+Under all faults no acknowledged record is lost, none is there twice, and none is out of order.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class World:
         SYSTEM_CLOCK.sleep_s(seconds)  # and nothing is waited for
 
     def flows(self, records: int = 50, within_s: float = WITHIN_S) -> None:
-        """Wait until so many more records were acknowledged."""
+        """Wait until `records` more records were acknowledged."""
         wanted = self.load.acknowledged + records
         try:
             eventually(lambda: self.load.acknowledged >= wanted, "acknowledgements", within_s)
@@ -196,7 +196,7 @@ def storm_and_kills(world: World) -> None:
 
 
 def keep_full(world: World, disk: SmallDisk, seconds: float) -> None:
-    """Let time pass while whatever brokers delete is taken at once."""
+    """Let time pass, and refill at once the space that brokers free."""
     for _ in range(round(seconds / REFILLED_EVERY_S)):
         disk.fill()
         world.after(REFILLED_EVERY_S)
@@ -254,7 +254,7 @@ def test_brokers_that_refuse_each_other_settle_and_recover(tmp_path: Path) -> No
     with on_files(tmp_path, QUICK) as world:
         world.flows()
         world.cluster.refuse_all_links()
-        world.after(9)  # a controller that hears nobody waits for four sessions
+        world.after(9)  # a controller without heartbeats waits for four sessions
         world.load.create_another_topic("during")
         world.flows()
         settled = begun_anew(world.cluster)

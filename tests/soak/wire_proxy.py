@@ -1,9 +1,9 @@
 """A proxy in front of one broker that knows who is calling, so that pairs can be cut off.
 
-Every connection begins with a request that names its client. A broker's name is `broker-<id>`,
-whatever its client id says behind that. What passes between two that are cut is held back, both
-ways, and goes on its way after `mend`, as packets that TCP sends again. Needs no privileges, unlike
-network namespaces.
+Every connection begins with a request that names its client. A broker's name is `broker-<id>`; the
+rest of its client id is ignored. Bytes between two brokers that are cut are held back, both ways.
+They continue after `mend`, as packets that TCP sends again. Needs no privileges, unlike network
+namespaces.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 
 NAME_AT = 12
-"""Where the client's name begins in a frame: after size, API key, version and correlation id."""
+"""Position of the client's name in a frame: after size, API key, version and correlation id."""
 CHUNK_BYTES = 1 << 16
 CONNECT_S = 2.0
 NO_NAME = -1
@@ -129,7 +129,7 @@ class WireProxy:
                 target.sendall(data)
         except OSError:
             pass
-        self._wait(name)  # that the other end is gone is not heard either
+        self._wait(name)  # the end of the other side is held back, too
         for one in (source, target):
             with self._mended:
                 self._callers.pop(one, None)

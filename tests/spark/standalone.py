@@ -62,7 +62,7 @@ def daemon(log_file: Path, *argv: str) -> Iterator[None]:
 
 
 def free_port() -> int:
-    """Return a port nobody listens on."""
+    """Return a port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""jobs/materialize.py: a Delta table has every record of its topic once, whatever happens."""
+"""Job materialize.py: a Delta table has every record of its topic once, under all faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""jobs/verify.py: all partitions in tasks, damage told with what is lost, exit code 1."""
+"""Job verify.py: all partitions in tasks, a report of damage with the lost records, exit code 1."""
 
 from __future__ import annotations
 

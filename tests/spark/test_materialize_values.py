@@ -1,4 +1,4 @@
-"""Which values become rows of a table, and what is said of the others."""
+"""Values that become rows of a table, and the reasons for the others."""
 
 from __future__ import annotations
 

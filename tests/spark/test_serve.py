@@ -1,6 +1,6 @@
 """Brokers as tasks of real Spark applications: killed in every way, refused, drained.
 
-The brokers here only echo. What is tested is everything around them.
+The brokers here only echo. The tests check everything around them.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def test_a_submitted_launcher_drains_when_spark_is_ended(
     words = [str(SUBMIT), "--master", "local-cluster[1,1,1024]", str(PROGRAM), "--brokers", "1"]
     with launched(words, tmp_path) as launcher:
         launcher.until("serving")
-        # The master that spark-submit was told, not the launcher's own choice with two slots.
+        # The master of spark-submit's command line, not the launcher's own choice with two slots.
         assert "brokers take every slot" in launcher.until("note")["text"]
         end(launcher.process.pid)  # spark-submit has become the JVM
         ended = launcher.rest()

@@ -117,7 +117,7 @@ def test_a_broker_that_is_restarted_in_good_order_fails_no_request(
         leader = _leader(brokers, "steady")
         os.kill(brokers.brokers[leader]["pid"], signal.SIGTERM)
         brokers.until("drained", broker=leader)
-        # It could end only as nobody's leader, and producers have somebody to go to.
+        # It could end only after it led no partition, and producers have another leader.
         assert _leader(brokers, "steady") != leader
         _await_acknowledgements(client, len(client.acknowledged) + 100)
         brokers.until("ready", broker=leader)

@@ -1,4 +1,4 @@
-"""Upkeep on schedule in a serving application: what was missed is done once, whoever is killed.
+"""Upkeep on schedule in a serving application: missed runs are made up for once, after any kill.
 
 The brokers here only echo: the topics are written and looked at without them.
 """

@@ -112,7 +112,7 @@ def query(cluster: SparklogCluster, connect_port: int) -> int:
 
 @contextmanager
 def standalone(folder: Path) -> Iterator[str]:
-    """Run a master and workers with room for one broker each; yields the master's URL."""
+    """Run a master and workers with one slot for a broker each; yield the master's URL."""
     port = free_port()
     deploy = "org.apache.spark.deploy"
     with ExitStack() as stack:

@@ -179,7 +179,7 @@ def test_options_that_no_read_takes_are_told_at_load(
         read(spark, log_root, **options)
     with_schema = read(spark, log_root, "offset BIGINT", **options)
     with pytest.raises(AnalysisException, match=message):
-        with_schema.collect()  # Spark makes the source no earlier where it is told a schema
+        with_schema.collect()  # Spark makes the source no earlier if it gets a schema
 
 
 def test_damage_fails_the_query_and_names_the_object(

@@ -1,6 +1,6 @@
 """Imports go one way: jobs -> cli, console -> spark -> broker, client -> ... -> core.
 
-Rooms on one level never import each other, and a library that only one room may know is imported
+Packages on one level never import each other. A library that only one package may know is imported
 in no other.
 """
 
@@ -32,7 +32,7 @@ ONLY_IN_SPARK = {"pyspark", "delta", "py4j"}
 
 
 def room_of(path: str) -> str:
-    """Return the room a file is in: `sparklog/log/manifest/view.py` is in `log`."""
+    """Return the package of a file: `sparklog/log/manifest/view.py` is in `log`."""
     parts = PurePosixPath(path).parts
     if parts[0] != "sparklog":
         return parts[0]
@@ -40,7 +40,7 @@ def room_of(path: str) -> str:
 
 
 def room_of_module(module: str) -> str:
-    """Return the room of a module of ours, or an empty text for anybody else's."""
+    """Return the package of a module of ours, or an empty text for a foreign module."""
     parts = module.split(".")
     if parts[0] == "jobs":
         return "jobs"

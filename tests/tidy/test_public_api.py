@@ -1,4 +1,4 @@
-"""What `import sparklog` offers, and how little it loads."""
+"""Public names of `import sparklog`, and the few modules that it loads."""
 
 from __future__ import annotations
 

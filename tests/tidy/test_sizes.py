@@ -25,7 +25,7 @@ EMPTY_ENDINGS = ("Manager", "Helper", "Util", "Utils")
 
 
 def too_long(lengths: Mapping[str, int], bound: int, known: Mapping[str, int]) -> list[str]:
-    """Return what is over the bound and not known, and what is known for no reason any more."""
+    """Return new names over the bound, and known ones that are no longer over it."""
     found = [
         f"{name} has {lines} lines; split it by idea at {known.get(name, bound)}"
         for name, lines in lengths.items()

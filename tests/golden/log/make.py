@@ -1,7 +1,7 @@
 """Makes a golden folder: `python -m tests.golden.log.make FOLDER`. Never over an existing one.
 
-Everything is drawn from a seed and a clock that stands still, so the content is known; the bytes
-may differ from library version to library version, which is why they are kept.
+Everything is drawn from a seed and a clock that stands still, so the content is known. The bytes
+may differ from library version to library version, so they are kept.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Capture the record batches that librdkafka and kafka-python write, with what is in them.
 
-librdkafka produces to a broker of a few lines that keeps what it is sent; kafka-python's own batch
-builder is called as its producer calls it. Writes NAME.bin, librdkafka.json and kafka_python.json
-into the folder given. See README.md.
+The client librdkafka produces to a broker of a few lines that keeps the bytes. The script calls the
+batch builder of kafka-python as its producer does. It writes NAME.bin, librdkafka.json and
+kafka_python.json into the folder. See README.md.
 """
 
 from __future__ import annotations

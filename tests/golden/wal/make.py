@@ -1,7 +1,7 @@
 """Makes a golden write-ahead log: `python -m tests.golden.wal.make FOLDER`. For a new format only.
 
-What is in it is told by `LOG`; the bytes may differ from Arrow version to Arrow version, which is
-why they are kept.
+`LOG` describes the contents. The bytes may differ from Arrow version to Arrow version, so they are
+kept.
 """
 
 from __future__ import annotations

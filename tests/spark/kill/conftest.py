@@ -1,4 +1,4 @@
-"""What the tests that kill queries share."""
+"""Fixtures of the tests that kill queries."""
 
 from __future__ import annotations
 

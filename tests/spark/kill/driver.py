@@ -32,7 +32,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Job:
-    """What to copy, and where."""
+    """Source and target of a copy."""
 
     root: str
     checkpoint: str
@@ -50,7 +50,7 @@ class Job:
 
 
 def rows_of(spark: SparkSession, job: Job) -> DataFrame:
-    """Return the stream to copy: one file or so many records per batch."""
+    """Return the stream to copy: one file or a number of records per batch."""
     if job.folder:
         files = spark.readStream.schema("key string, value string").option("maxFilesPerTrigger", 1)
         return files.json(job.folder)

@@ -2,9 +2,11 @@
 
 Only tests import this. `PointsSource` is the product's data source with a log whose store, and a
 writer whose steps, look at a plan before they go on. A plan is a folder:
-  plan.json     the points, in the order in which they are to be reached
-  <n>.reached   made by whoever reaches point n; each is reached once, and only after those before
-  careless      if it is there, batches are published without their number: the mutant
+
+- `plan.json`: the points, in the order in which they are to be reached.
+- `<n>.reached`: made by the process that reaches point n. Each is reached once, after those before.
+- `careless`: if it is there, batches are published without their number. That is the mutant.
+
 The environment variable `SPARKLOG_TEST_POINTS` names the folder, so that it reaches every process.
 """
 
@@ -51,12 +53,12 @@ Victim = Literal["itself", "driver", "executor", "pause", "nobody"]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Where something happens, and to whom.
+    """A place in the run, and the process that passes it.
 
     `where` matches `before put <key>`, `after put <key>`, `staged` (a task is done),
-    `before commit <batch>` and `after commit <batch>`, and in between, where brokers lead the
-    topic, `before <step>` and `after <step>`: `send`, and in a transaction `begin`, `tell` and
-    `end` besides. A broker's puts are preceded by its name: `broker 1: …`.
+    `before commit <batch>` and `after commit <batch>`. In between, where brokers lead the topic, it
+    matches `before <step>` and `after <step>`. A step is `send`, and in a transaction also `begin`,
+    `tell` and `end`. A broker's puts are preceded by its name: `broker 1: …`.
     """
 
     where: str

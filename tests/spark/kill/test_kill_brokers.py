@@ -1,4 +1,4 @@
-"""What the sink does at its end, without Spark: publishing while brokers are killed."""
+"""The sink's driver at the end of a batch, without Spark: it publishes while brokers are killed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS = 100
 
 
 def settled(log: Log, brokers: int) -> bool:
-    """Tell whether all brokers serve, and nothing is being recovered."""
+    """Return True if all brokers serve, and none recovers a partition."""
     image = log.refresh()
     alive = [broker for broker in image.brokers.values() if broker.eligible]
     led = all(p.leader >= 0 and not p.recovering for _, p in image.partitions())
@@ -45,7 +45,7 @@ def test_a_batch_is_there_once_though_its_leader_was_killed_with_it(tmp_path: Pa
                 parts = stage_rows(log, SinkOptions("", "t"), ["key", "value"], iter([rows]))
                 publish(log, "query", batch, parts, append_led=LeaderAppends(log, None))
             assert reached(plan) == 2, brokers.said()
-            # Who is asked to end while it begins hands nothing over.
+            # A broker that is stopped while it begins hands nothing over.
             eventually(lambda: settled(log, brokers.count), "all brokers live and lead")
         assert brokers.restarts >= 2
         found: list[int] = []

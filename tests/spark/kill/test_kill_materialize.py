@@ -126,7 +126,7 @@ def test_a_driver_killed_at_random_moments_leaves_each_record_once(
     print(f"seed={seed}")
     moments = random.Random(seed)
     job = make_job(where)
-    # Nobody is killed at a point: how many were passed says how far the drivers are.
+    # No process is killed at a point: the number of passed points shows the drivers' progress.
     write_plan(job.plan, [Point(".*", "nobody")] * (KILLS * POINTS_BETWEEN_MAX * 2))
     killed = 0
     for _ in range(KILLS):
@@ -146,7 +146,7 @@ def test_a_driver_killed_at_random_moments_leaves_each_record_once(
 
 
 def _has_passed(job: Job, driver: subprocess.Popen[bytes], points: int) -> bool:
-    """Wait until a driver has come to its first commit, and passed so many points more.
+    """Wait until a driver has come to its first commit, and passed `points` points more.
 
     Returns False if it has ended.
     """

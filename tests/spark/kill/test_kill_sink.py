@@ -132,7 +132,7 @@ def test_a_driver_killed_at_random_moments_writes_each_record_once(
 
 
 def _wait_for_commits(query: Query, driver: subprocess.Popen[bytes], more: int) -> None:
-    """Wait until the query has decided so many batches more, or is done."""
+    """Wait until the query has decided `more` more batches, or is done."""
     before = sum(1 for _ in query.log.store.list("commits/"))
 
     def is_there() -> bool:

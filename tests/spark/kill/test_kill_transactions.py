@@ -1,7 +1,7 @@
 """A query's batches as transactions: workers, drivers and brokers are killed while others read.
 
-Two readers of committed records look on from beginning to end, a Kafka client and Spark's own
-source, and must never see a part of a batch, nor anything that is not there in the end.
+Two readers of committed records watch from beginning to end, a Kafka client and Spark's own source.
+They must never see a part of a batch, nor anything that is not there in the end.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ FLUSHED = r"broker \d: after put topics/out~.*/log/0*[1-9]\d*\.arrow"
 
 @dataclass
 class Seen:
-    """What readers of committed records saw, and when."""
+    """Records that readers of committed records saw, and the order."""
 
     by_client: dict[Place, int] = field(default_factory=dict)
     """The number in the record at a place."""
     looks: list[dict[Place, int]] = field(default_factory=list)
-    """What a read by Spark found, each time."""
+    """Result of each read by Spark."""
 
     def check(self, final: Mapping[Place, int]) -> None:
         """Compare with what is there in the end, of which each batch is a whole by itself."""
@@ -117,7 +117,7 @@ def watched(query: Query) -> Iterator[Seen]:
 def consume(query: Query, seen: Seen, ended: threading.Event) -> None:
     """Read committed records with Kafka clients until all are read.
 
-    A client that hears nothing for long has a successor: all brokers it knew may be others now.
+    A client without data for long has a successor: all brokers it knew may be others now.
     """
     places = dict.fromkeys(range(PARTITIONS), 0)
     while not (ended.is_set() and len(seen.by_client) >= query.expected):
@@ -146,7 +146,7 @@ def consume(query: Query, seen: Seen, ended: threading.Event) -> None:
             places[partition] = offset + 1
         consumer.close()
         if given_up:
-            return  # what is missing is told by the comparison
+            return  # the comparison reports the missing records
 
 
 def addresses(query: Query) -> str:
@@ -199,7 +199,7 @@ class Dying(TransactionalAppends):
 
 
 def test_attempts_and_brokers_that_die_leave_whole_batches(query: Query) -> None:
-    """What the sink's driver does, without Spark: each attempt may end at any step."""
+    """Run the sink's driver without Spark: each attempt may end at any step."""
     seed = random.randrange(1 << 32)
     print(f"seed={seed}")
     write_plan(query.plan, [Point(where, "itself") for where in (TAKEN, FLUSHED, TAKEN, FLUSHED)])
