@@ -15,7 +15,7 @@ def test_the_first_true_thing_is_returned() -> None:
     assert eventually(lambda: next(looks) // 3, "a third look", every_s=0.001) == 1
 
 
-def test_what_never_comes_is_named_with_what_was_seen_last() -> None:
+def test_time_out_names_the_condition_and_the_last_value() -> None:
     looks: Iterator[list[int] | None] = iter([[], [], None])
     with pytest.raises(TimeoutError, match=r"a leader within_s=0.01 last_seen=None"):
         eventually(lambda: next(looks, None), "a leader", within_s=0.01, every_s=0.001)

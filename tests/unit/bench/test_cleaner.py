@@ -22,7 +22,7 @@ LOG = """[2026-11-21 20:01:02,123] INFO Starting the log cleaner
 """
 
 
-def test_a_cleaning_is_told_by_the_cleaners_own_words() -> None:
+def test_cleaning_is_read_from_the_cleaners_log_lines() -> None:
     assert cleanings(LOG, "keyed-1") == [Cleaning(2_000_001, 3.1, 2_000_001, 100_001)]
     assert cleanings(LOG, "keyed") == []
     assert cleanings("", "keyed-1") == []

@@ -80,7 +80,7 @@ def test_systems_can_be_picked(tmp_path: Path) -> None:
     assert found["plan"]["name"] == "full"
 
 
-def test_a_crash_is_told_and_the_rest_is_published(tmp_path: Path) -> None:
+def test_crash_of_a_measure_is_reported_and_the_rest_published(tmp_path: Path) -> None:
     code, found = run(tmp_path)
     assert code == 1
     assert len(found["samples"]) == 10
@@ -89,7 +89,7 @@ def test_a_crash_is_told_and_the_rest_is_published(tmp_path: Path) -> None:
     ]
 
 
-def test_what_was_found_is_published_when_the_benchmark_itself_fails(tmp_path: Path) -> None:
+def test_results_are_published_when_the_benchmark_itself_fails(tmp_path: Path) -> None:
     def fail(run: Run[Sizes]) -> None:
         run.results.add(Measure("before", "B"), "sparklog", 1)
         raise RuntimeError("no cluster")

@@ -34,7 +34,7 @@ def test_targets_are_judged_by_medians() -> None:
     assert [verdict.reached for verdict in results.verdicts(MEASURE)] == [True]
 
 
-def test_a_check_that_fails_is_kept_with_what_was_found(
+def test_failed_check_is_kept_with_its_finding(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     results = Results()

@@ -102,7 +102,7 @@ def test_a_broken_link_is_named_in_log_and_metrics_until_it_heals(
     cluster.run(story())
 
 
-def test_a_paused_controller_is_replaced_and_fences_nobody_when_it_wakes() -> None:
+def test_paused_controller_is_replaced_and_fences_no_broker() -> None:
     cluster = ToyCluster()
 
     async def story() -> None:
@@ -125,7 +125,7 @@ def test_a_paused_controller_is_replaced_and_fences_nobody_when_it_wakes() -> No
 
 @pytest.mark.parametrize("apart_s", [0.0, 0.3])
 @pytest.mark.parametrize("who", ["controller", "another"])
-def test_a_broker_cut_off_from_the_others_deposes_nobody(who: str, apart_s: float) -> None:
+def test_broker_cut_off_from_the_others_deposes_none(who: str, apart_s: float) -> None:
     cluster = ToyCluster()
 
     async def story() -> None:
@@ -193,7 +193,7 @@ def test_a_killed_broker_is_fenced_as_fast_as_a_vote_takes(count: int) -> None:
     cluster.run(story())
 
 
-def test_the_last_of_three_goes_on_by_what_the_metadata_log_says() -> None:
+def test_last_of_three_continues_by_the_metadata_log() -> None:
     cluster = ToyCluster()
 
     async def story() -> None:

@@ -66,7 +66,7 @@ def _unflushed(cluster: LiveCluster) -> int:
     return unflushed
 
 
-def test_of_one_replica_no_more_than_what_was_not_flushed_is_lost() -> None:
+def test_power_cut_of_one_replica_loses_only_unflushed_records() -> None:
     found = [one_replica(seed, forced=False) for seed in SEEDS]
     assert sum(harmed for harmed, _ in found) > len(SEEDS)
     assert sum(lost for _, lost in found) > len(SEEDS), "or nothing was tried"
@@ -77,7 +77,7 @@ def test_a_forced_log_of_one_replica_loses_nothing_in_a_power_cut() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_another_machine_has_survives(seed: int) -> None:
+def test_records_on_another_machine_survive_a_power_cut(seed: int) -> None:
     cluster = LiveCluster(seed, wal_fsync="false")
 
     async def story() -> None:

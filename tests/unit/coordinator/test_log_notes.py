@@ -72,7 +72,7 @@ def test_a_classic_group_says_which_members_have_not_sent_their_sync() -> None:
     ]
 
 
-def test_a_consumer_group_says_who_joins_leaves_and_is_fenced() -> None:
+def test_consumer_group_logs_joins_leaves_and_fencing() -> None:
     coordinator = Coordinator()
     coordinator.join("one")
     assert coordinator.groups.take_notes() == [

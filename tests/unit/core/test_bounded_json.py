@@ -33,7 +33,7 @@ CLOSED = DEEP + b"]" * 100_000
 
 
 @given(VALUES)
-def test_parse_json_returns_what_json_wrote(value: object) -> None:
+def test_parse_json_returns_the_encoded_document(value: object) -> None:
     text = json.dumps(value, ensure_ascii=False)
     assert parse_json(text, "value") == value
     assert parse_json(memoryview(text.encode()), "value") == value
@@ -55,7 +55,7 @@ def test_parse_json_accepts_the_deepest_and_brackets_in_strings() -> None:
 @pytest.mark.parametrize(
     "data", [b"NaN", b"-Infinity", b"1e999", b"9" * 5000, b"\xff", b"", b'"\\"' * 50_000, "\ud800"]
 )
-def test_parse_json_rejects_what_no_caller_expects(data: str | bytes) -> None:
+def test_parse_json_rejects_documents_outside_its_contract(data: str | bytes) -> None:
     with pytest.raises(InvalidJson, match="object 7 is not"):
         parse_json(data, "object 7")
 

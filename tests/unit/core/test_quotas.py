@@ -42,7 +42,7 @@ def test_the_most_specific_quota_counts() -> None:
     assert limit_of(quotas, PRODUCER_BYTE_RATE, "u", "c") is None
 
 
-def test_a_quota_of_one_kind_does_not_hide_the_other_kind_of_somebody_less_specific() -> None:
+def test_quota_of_one_kind_does_not_hide_a_less_specific_other_kind() -> None:
     quotas = {
         entity_of({"client-id": "c"}): {PRODUCER_BYTE_RATE: 5.0},
         entity_of({"client-id": None}): {CONSUMER_BYTE_RATE: 7.0},
@@ -63,7 +63,7 @@ def test_a_rate_is_a_whole_number_from_one_on(value: float) -> None:
         check_quota(PRODUCER_BYTE_RATE, value)
 
 
-def test_a_quota_that_is_not_held_to_is_refused_and_told_from_one_that_is_unknown() -> None:
+def test_unsupported_quota_and_unknown_quota_get_different_errors() -> None:
     with pytest.raises(InvalidRequest, match="do not hold clients to"):
         check_quota("request_percentage", 10.0)
     with pytest.raises(InvalidRequest, match="no such quota"):

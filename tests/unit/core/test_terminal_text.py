@@ -28,7 +28,7 @@ def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
 
 
 @given(st.binary())
-def test_bytes_are_shown_as_text_whatever_they_are(data: bytes) -> None:
+def test_any_bytes_are_shown_as_text(data: bytes) -> None:
     assert controls(printable_bytes(data).decode()) == []
 
 
@@ -40,7 +40,7 @@ def test_json_means_the_same(text: str) -> None:
     assert controls(shown) == []
 
 
-def test_what_harms_nobody_is_shown_as_it_is() -> None:
+def test_harmless_text_is_shown_unchanged() -> None:
     for text in ("a\tb\n", "größe", "日本語", "👩\u200d🚀", ""):
         assert printable(text) == text
     assert printable("\x1b[2J") == "\\x1b[2J"
@@ -83,6 +83,6 @@ def test_json_on_a_terminal_is_escaped_and_still_json() -> None:
     assert controls(shown.decode().replace("\r\n", "")) == []
 
 
-def test_what_is_said_beside_results_is_always_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+def test_messages_beside_results_are_always_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     say(f"error: {EVIL}")
     assert capsys.readouterr().err.startswith("error: \\x1b]0;title")

@@ -17,7 +17,7 @@ GOOD = encode_checked({"name": "a", "list": [1, 2]}, end_offset=7)
 
 
 @given(body=BODIES, end_offset=st.none() | st.integers(0, 2**63 - 1))
-def test_decode_returns_what_was_encoded(body: dict[str, object], end_offset: int | None) -> None:
+def test_decode_returns_the_encoded_body(body: dict[str, object], end_offset: int | None) -> None:
     data = encode_checked(body, end_offset=end_offset)
     assert decode_checked(data, "document", end_offset=end_offset) == body
     assert decode_checked(data, "document") == body
@@ -47,13 +47,13 @@ def test_decode_rejects_each_changed_byte_of_the_body() -> None:
         ({"format": "1"}, "not as the format says"),
     ],
 )
-def test_decode_names_what_is_wrong(change: dict[str, object], error: str) -> None:
+def test_decode_names_the_fault(change: dict[str, object], error: str) -> None:
     data = json.dumps({**json.loads(GOOD), **change}).encode()
     with pytest.raises(DataCorrupt, match=error):
         decode_checked(data, "document", end_offset=7)
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"7", b"{}", b"\xff", GOOD[:-1]])
-def test_decode_rejects_what_is_no_checked_document(data: bytes) -> None:
+def test_decode_rejects_other_documents(data: bytes) -> None:
     with pytest.raises(DataCorrupt, match="not as the format says"):
         decode_checked(data, "document")

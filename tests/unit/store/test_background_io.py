@@ -43,7 +43,7 @@ def test_a_file_is_written_in_parts_with_a_pause_after_each(tmp_path: Path) -> N
     assert FileStore(tmp_path).get("b") == DATA
 
 
-def test_what_is_there_already_takes_no_longer(tmp_path: Path) -> None:
+def test_put_of_an_existing_name_takes_no_longer(tmp_path: Path) -> None:
     store, clock = throttled(FileStore(tmp_path))
     FileStore(tmp_path).put("a", b"before")
     assert store.put_if_absent("a", DATA) is PutOutcome.EXISTS
@@ -58,7 +58,7 @@ def test_a_store_that_writes_an_object_at_once_is_waited_for_as_long() -> None:
     assert clock.monotonic_s() == 2 * PARTS
 
 
-def test_without_a_throttle_nobody_waits_and_an_error_leaves_none_behind(tmp_path: Path) -> None:
+def test_store_without_a_throttle_does_not_wait_after_an_error(tmp_path: Path) -> None:
     (tmp_path / "no folder").write_text("a file")
     store, clock = throttled(FileStore(tmp_path / "no folder"))
     with pytest.raises(Unavailable):

@@ -124,7 +124,7 @@ def test_a_store_that_leaves_the_disk_to_the_system_is_counted_and_retried_as_th
 
 
 @pytest.mark.parametrize("front", FRONTS, ids=NAMES)
-def test_where_there_is_no_disk_nothing_is_left_to_the_system(
+def test_store_without_a_disk_has_no_unforced_form(
     front: Callable[[ObjectStore], ObjectStore],
 ) -> None:
     assert front(Folder()).unforced() is None

@@ -44,7 +44,7 @@ def test_a_put_ends_as_its_fault_says(
         (InjectedFault.BUSY_AFTER, True, True),
     ],
 )
-def test_a_refusal_tells_whether_the_put_may_have_happened(
+def test_refusal_states_if_the_put_may_have_happened(
     fault: InjectedFault, unsettled: bool, there: bool
 ) -> None:
     store, memory, _ = faulty(Rule(fault, PUT))

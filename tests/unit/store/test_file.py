@@ -32,7 +32,7 @@ def files(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
 
 
-def test_writing_leaves_the_objects_and_nothing_else(store: FileStore, tmp_path: Path) -> None:
+def test_writing_leaves_only_the_objects(store: FileStore, tmp_path: Path) -> None:
     assert store.put_if_absent("log/0", b"x" * 10_000) is PutOutcome.CREATED
     assert store.put_if_absent("log/0", b"y") is PutOutcome.EXISTS
     store.put("hint", b"1")

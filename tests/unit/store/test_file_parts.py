@@ -75,7 +75,7 @@ def makes_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparklog.store.background_io.makes_way", lambda: True)
 
 
-def test_whoever_makes_way_writes_a_little_and_rests_as_long(
+def test_low_priority_thread_writes_in_parts_and_rests_as_long(
     descriptor: int, makes_way: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = SlowDisk(monkeypatch)
@@ -87,7 +87,7 @@ def test_whoever_makes_way_writes_a_little_and_rests_as_long(
     assert os.pread(descriptor, 2 * len(DATA), 0) == DATA
 
 
-def test_whoever_makes_way_reads_a_little_and_nothing_ahead(
+def test_low_priority_thread_reads_in_parts_without_read_ahead(
     descriptor: int, makes_way: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.pwrite(descriptor, DATA, 0)
@@ -98,7 +98,7 @@ def test_whoever_makes_way_reads_a_little_and_nothing_ahead(
     assert disk.rested_s == pytest.approx((len(disk.parts) - 1) * PART_S), "between parts"
 
 
-def test_everybody_else_takes_what_there_is(
+def test_normal_thread_reads_and_writes_without_pauses(
     descriptor: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = SlowDisk(monkeypatch)
@@ -121,7 +121,7 @@ def test_a_small_object_is_never_waited_for(
     assert disk.rested_s == 0
 
 
-def test_what_ends_too_early_is_read_as_far_as_it_goes(
+def test_short_file_is_read_to_its_end(
     descriptor: int, makes_way: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.pwrite(descriptor, DATA, 0)

@@ -122,7 +122,7 @@ def test_spares_stay_in_their_folder(store: FileStore, folder: Path) -> None:
     assert inode(folder, "0") == spare
 
 
-def test_where_no_file_is_nameless_it_is_deleted(store: FileStore, folder: Path) -> None:
+def test_retired_file_is_deleted_without_nameless_files(store: FileStore, folder: Path) -> None:
     store._nameless = False
     store.put_if_absent("log/0", DATA)
     store.retire("log/0")
@@ -158,7 +158,7 @@ def test_a_name_that_is_taken_costs_no_spare(store: FileStore, folder: Path) -> 
     assert inode(folder, "1") == spare
 
 
-def test_who_loses_the_race_at_the_link_gives_the_spare_back(
+def test_loser_of_the_link_race_returns_the_spare_file(
     store: FileStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spare = have_spare(store, folder)

@@ -43,7 +43,7 @@ def test_a_get_is_never_overdue_sooner_than_the_least_wait() -> None:
     assert seasoned(*[0.0001] * 50).patience_s(100) == 0.001
 
 
-def test_when_everything_is_slow_nothing_is_hedged_until_it_passes_or_becomes_usual() -> None:
+def test_uniformly_slow_requests_are_not_hedged() -> None:
     policy = seasoned(*[0.01] * 100)
     assert policy.patience_s(100) is not None
     for _ in range(7):
@@ -157,7 +157,7 @@ def test_a_store_without_budget_waits_for_its_first_request(hanging: Hanging) ->
     hedging.close()
 
 
-def test_everything_else_is_passed_on(hanging: Hanging) -> None:
+def test_other_requests_are_passed_on(hanging: Hanging) -> None:
     hedging, _ = hedged(hanging)
     hedging.put("b", b"x")
     hedging.put_if_absent("c", b"y")

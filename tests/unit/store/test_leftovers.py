@@ -16,7 +16,7 @@ from sparklog.store.file_recycling import LEFTOVER_MS
 DATA = b"left behind"
 
 
-def test_what_killed_processes_left_is_tidied_when_it_is_old(tmp_path: Path) -> None:
+def test_old_leftovers_of_killed_processes_are_deleted(tmp_path: Path) -> None:
     clock = ManualClock()
     store = FileStore(tmp_path, clock=clock)
     old_ms = clock.now_ms() - LEFTOVER_MS - 1000

@@ -70,7 +70,7 @@ class Losing(MemoryStore):
         return U if outcome is E else outcome
 
 
-def test_a_store_whose_answers_get_lost_proves_nothing() -> None:
+def test_store_with_lost_answers_proves_nothing() -> None:
     with pytest.raises(TransientStoreError, match="too few answers"):
         race(Losing("losing"), "probe", ManualClock(), SeededEntropy(1))
     assert NAMES > 1

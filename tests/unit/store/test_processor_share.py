@@ -50,7 +50,7 @@ def rested_s(of: CpuShare, worker: Worker) -> float:
     return worker.monotonic_s() - before_s
 
 
-def test_whoever_worked_waits_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_waits_in_proportion_to_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker()
     share = share_of(worker, monkeypatch)
     for seconds in (0.25, 1.0, 0.0, 0.5):
@@ -58,7 +58,7 @@ def test_whoever_worked_waits_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> N
         assert rested_s(share, worker) == pytest.approx(seconds * REST)
 
 
-def test_what_waited_by_itself_has_rested(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_spent_waiting_counts_as_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker()
     share = share_of(worker, monkeypatch)
     worker.work(1.0)
@@ -89,14 +89,14 @@ def test_of_more_processors_more_is_used(monkeypatch: pytest.MonkeyPatch) -> Non
     assert rested_s(share, worker) == pytest.approx(REST)
 
 
-def test_only_who_makes_way_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_low_priority_threads_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore("share")
     assert making_way_by(store, ManualClock()) is store
     monkeypatch.setattr("sparklog.store.background_io.makes_way", lambda: True)
     assert isinstance(making_way_by(store, ManualClock()), ThrottledStore)
 
 
-def test_two_reasons_to_wait_are_both_told_of_a_part() -> None:
+def test_nested_pauses_are_both_notified_of_a_part() -> None:
     told: list[str] = []
     with paced(lambda size: told.append(f"outer {size}")):
         with paced(lambda size: told.append(f"inner {size}")):

@@ -22,7 +22,7 @@ def test_counts_are_kept_by_kind_and_label() -> None:
     assert counters.snapshot() == {}
 
 
-def test_a_difference_holds_what_came_in_between() -> None:
+def test_difference_contains_the_requests_in_between() -> None:
     counters = RequestCounters()
     counters.add("get", "a", 10)
     before = counters.snapshot()

@@ -61,7 +61,7 @@ def test_nothing_is_forced_through_it(store: FileStore, folder: Path, forced: li
     assert unforced.unforced() is None
 
 
-def test_what_is_retired_through_it_is_written_anew_at_once(
+def test_file_retired_through_the_unforced_store_is_reused_at_once(
     store: FileStore, folder: Path, forced: list[int]
 ) -> None:
     unforced = store.unforced()
@@ -76,7 +76,7 @@ def test_what_is_retired_through_it_is_written_anew_at_once(
     assert forced == []
 
 
-def test_what_it_keeps_spare_is_given_up_for_a_full_disk(
+def test_spare_files_are_given_up_for_a_full_disk(
     store: FileStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unforced = store.unforced()

@@ -26,7 +26,7 @@ def ids(how_many: int) -> Callable[[MetadataImage], list[Record]]:
     return lambda image: [ProducerIdsRecord(1, 0, image.next_producer_id + how_many)]
 
 
-def test_whoever_loses_the_race_decides_again() -> None:
+def test_loser_of_a_metadata_race_decides_again() -> None:
     world = World()
 
     async def story() -> None:
@@ -82,7 +82,7 @@ def test_a_decision_that_is_refused_or_empty_appends_nothing() -> None:
     world.run(story())
 
 
-def test_who_is_cancelled_leaves_the_others_their_decisions() -> None:
+def test_cancelled_decision_leaves_the_other_decisions() -> None:
     world = World()
 
     async def story() -> None:
@@ -100,7 +100,7 @@ def test_who_is_cancelled_leaves_the_others_their_decisions() -> None:
     world.run(story())
 
 
-def test_news_wake_those_who_wait_and_are_told_in_order() -> None:
+def test_metadata_changes_wake_waiters_and_reach_listeners_in_order() -> None:
     world = World()
 
     async def story() -> None:
@@ -123,7 +123,7 @@ def test_news_wake_those_who_wait_and_are_told_in_order() -> None:
     world.run(story())
 
 
-def test_all_who_look_at_a_damaged_log_wait_at_the_same_time(
+def test_callers_of_a_damaged_log_wait_at_the_same_time(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World()

@@ -25,7 +25,7 @@ async def store(node: ToyNode, group_id: str, **values: str | None) -> MetadataI
     return await node.metadata.decide(lambda image: records)
 
 
-def test_what_a_newer_version_has_stored_for_a_group_is_left_out_and_told_once(
+def test_group_settings_of_a_newer_version_are_ignored_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def story(node: ToyNode) -> None:

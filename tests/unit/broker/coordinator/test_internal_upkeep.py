@@ -132,7 +132,7 @@ async def told(cluster: LiveCluster) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
-def test_a_coordinator_knows_after_compaction_what_it_knew_before(
+def test_coordinator_has_the_same_state_after_compaction(
     is_killed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = LiveCluster(1, **QUICK)

@@ -176,7 +176,7 @@ async def coordinated(
     return cluster, where
 
 
-def test_what_was_answered_is_known_to_the_next_coordinator() -> None:
+def test_answered_request_is_known_to_the_next_coordinator() -> None:
     world = World()
 
     async def story() -> None:
@@ -269,7 +269,7 @@ def test_while_the_storage_is_away_callers_are_sent_away_and_nothing_is_forgotte
     world.run(story())
 
 
-def test_a_coordinator_that_was_deposed_unawares_answers_nobody() -> None:
+def test_deposed_coordinator_fails_its_late_requests() -> None:
     world = World()
 
     async def story() -> None:
@@ -348,7 +348,7 @@ def test_too_much_for_one_batch_is_refused_and_undone() -> None:
     world.run(story())
 
 
-def test_time_passes_and_what_it_does_is_in_the_log() -> None:
+def test_expiry_by_time_is_written_to_the_log() -> None:
     world = World()
 
     async def story() -> None:

@@ -41,7 +41,7 @@ def test_committed_records_are_read_and_aborted_ones_are_not(version: int) -> No
 
 
 @BOTH
-def test_an_open_transaction_holds_back_who_reads_committed(version: int) -> None:
+def test_open_transaction_holds_back_readers_of_committed_records(version: int) -> None:
     cluster = LiveCluster()
 
     async def story() -> None:
@@ -67,7 +67,7 @@ def test_an_open_transaction_holds_back_who_reads_committed(version: int) -> Non
 
 
 @BOTH
-def test_history_tells_the_same_and_so_does_the_next_leader(version: int) -> None:
+def test_history_and_the_next_leader_show_the_same_transactions(version: int) -> None:
     cluster = LiveCluster()
 
     async def story() -> None:
@@ -101,7 +101,9 @@ def test_history_tells_the_same_and_so_does_the_next_leader(version: int) -> Non
 
 @BOTH
 @pytest.mark.parametrize("commit", [True, False])
-def test_what_was_decided_is_done_by_the_next_coordinator(version: int, commit: bool) -> None:
+def test_decided_transaction_is_completed_by_the_next_coordinator(
+    version: int, commit: bool
+) -> None:
     cluster = LiveCluster()
 
     async def story() -> None:
@@ -341,7 +343,7 @@ def test_an_end_that_was_sent_twice_is_one_and_a_producer_may_go_on_after_an_err
     cluster.run(story())
 
 
-def test_bad_input_gets_kafkas_errors_and_harms_nobody() -> None:
+def test_bad_input_gets_kafkas_errors_and_harms_no_transaction() -> None:
     cluster = LiveCluster(transaction_max_timeout_ms="60000")
 
     async def story() -> None:

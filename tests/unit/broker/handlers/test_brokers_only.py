@@ -39,7 +39,7 @@ def refused(node: ToyNode) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("context", FORGERS, ids=["a client", "a broker's name", "a wrong code"])
-def test_what_only_brokers_may_ask_is_refused_to_clients(context: RequestContext) -> None:
+def test_client_is_rejected_for_requests_of_brokers(context: RequestContext) -> None:
     async def story(node: ToyNode) -> None:
         uuid = await given(node)
         answer = await node.ask(fetch("t", (0, 0), replica_id=2), context)
@@ -60,7 +60,7 @@ def test_what_only_brokers_may_ask_is_refused_to_clients(context: RequestContext
     tell(story)
 
 
-def test_a_broker_asks_what_clients_may_not() -> None:
+def test_broker_may_send_requests_that_clients_may_not() -> None:
     async def story(node: ToyNode) -> None:
         await given(node)
         answer = await node.ask(fetch("t", (0, 0), replica_id=2), PEER)

@@ -316,7 +316,7 @@ def test_offsets_of_every_version_are_found_by_every_version() -> None:
     tell(story)
 
 
-def test_commits_of_what_is_not_there_are_refused_one_by_one() -> None:
+def test_commits_for_missing_topics_are_rejected_one_by_one() -> None:
     async def story(client: GroupClient) -> None:
         unknown = ErrorCode.unknown_topic_or_partition
         assert await client.commit((0, 1), topic="nope") == [unknown]
@@ -457,7 +457,7 @@ def test_offsets_of_a_deleted_topic_are_forgotten() -> None:
     tell(story)
 
 
-def test_offsets_of_a_deleted_topic_are_not_told_of_another_of_its_name(
+def test_offsets_of_a_deleted_topic_are_not_shown_for_its_namesake(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As when its coordinator could not be had to forget them."""
@@ -475,7 +475,7 @@ def test_offsets_of_a_deleted_topic_are_not_told_of_another_of_its_name(
     tell(story)
 
 
-def test_a_commit_of_very_many_offsets_is_refused_and_harms_nobody() -> None:
+def test_commit_of_too_many_offsets_is_rejected_and_changes_nothing() -> None:
     async def story(client: GroupClient) -> None:
         await client.commit((1, 7))
         refused = await client.commit(*((0, n) for n in range(600)), note="x" * 4_000)

@@ -78,7 +78,7 @@ def test_only_the_history_of_jobs_takes_references_to_the_storage() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nobody_creates_a_topic_of_the_cluster(name: str) -> None:
+def test_internal_topics_cannot_be_created_by_clients(name: str) -> None:
     async def story(node: ToyNode) -> None:
         (told,) = (await node.ask(create_topics(name))).topics
         assert told.error_code is REFUSED
@@ -91,7 +91,7 @@ def test_nobody_creates_a_topic_of_the_cluster(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LISTED)
-def test_nobody_deletes_repartitions_or_empties_a_topic_of_the_cluster(name: str) -> None:
+def test_internal_topics_cannot_be_deleted_grown_or_emptied(name: str) -> None:
     async def story(node: ToyNode) -> None:
         await given(node, name, cleanup_policy="compact,delete")
         topic = node.metadata.image.topics[name]

@@ -54,7 +54,7 @@ def test_a_topics_settings_say_where_they_come_from() -> None:
     tell(story)
 
 
-def test_a_brokers_settings_are_told_by_itself_only() -> None:
+def test_broker_settings_are_described_only_by_that_broker() -> None:
     async def story(node: ToyNode) -> None:
         configs = await described(node, BROKER, "1")
         assert (configs["num.partitions"].value, configs["num.partitions"].config_source) == (
@@ -146,7 +146,7 @@ def test_one_broker_is_altered_while_it_runs_where_kafka_can() -> None:
     tell(story, max_connections="7")
 
 
-def test_a_broker_tells_every_setting_that_kafkas_brokers_have() -> None:
+def test_broker_describes_every_setting_of_kafkas_brokers() -> None:
     async def story(node: ToyNode) -> None:
         configs = await described(node, BROKER, "1")
         kafkas = kafka_broker_settings()
@@ -272,7 +272,7 @@ def test_a_groups_settings_stand_before_the_brokers() -> None:
     tell(story, group_consumer_session_timeout_ms="50000")
 
 
-def test_settings_of_a_newer_version_are_told_and_survive_other_changes() -> None:
+def test_settings_of_a_newer_version_are_shown_and_survive_changes() -> None:
     foreign, group = "from.tomorrow", "consumer.from.tomorrow"
 
     async def story(node: ToyNode) -> None:
@@ -342,7 +342,7 @@ def test_values_of_a_newer_version_hinder_no_change_and_can_be_removed() -> None
     tell(story)
 
 
-def test_a_broker_goes_by_what_it_understands_of_stored_settings(
+def test_broker_applies_the_stored_settings_that_it_understands(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     stored = {"flush.ms": "9", "from.tomorrow": "1", "compression.type": "brotli"}

@@ -34,7 +34,7 @@ NONE = ErrorCode.none
         ("cluster", 7, ErrorCode.rebootstrap_required),
     ],
 )
-def test_a_client_that_means_another_cluster_or_broker_is_told_to_bootstrap_again(
+def test_client_of_another_cluster_or_broker_must_bootstrap_again(
     cluster_id: str | None, node_id: int, code: ErrorCode
 ) -> None:
     async def story(node: ToyNode) -> None:

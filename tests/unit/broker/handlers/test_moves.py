@@ -78,7 +78,7 @@ def test_a_leader_that_leads_already_needs_no_election() -> None:
     tell(story)
 
 
-def test_a_partition_that_nobody_leads_is_given_a_leader() -> None:
+def test_partition_without_a_leader_gets_one() -> None:
     async def story(node: ToyNode) -> None:
         await node.ask(create_topics("t"))
         await node.metadata.decide(lambda image: election.fence(image, {1}))

@@ -51,7 +51,7 @@ def test_there_are_no_acls_and_every_call_says_so() -> None:
     tell(story)
 
 
-def test_nobody_has_a_password_and_nobody_gets_one() -> None:
+def test_scram_credentials_are_absent_and_cannot_be_created() -> None:
     api = Api.ALTER_USER_SCRAM_CREDENTIALS
 
     async def story(node: ToyNode) -> None:
@@ -86,7 +86,7 @@ def test_nobody_has_a_password_and_nobody_gets_one() -> None:
     tell(story)
 
 
-def test_what_has_settings_is_listed_by_type() -> None:
+def test_resources_with_settings_are_listed_by_type() -> None:
     async def listed(node: ToyNode, *types: int, version: int = 1) -> list[tuple[str, int]]:
         more: dict[str, Any] = {"resource_types": types} if version else {}
         answer = await node.ask(build_request(Api.LIST_CONFIG_RESOURCES, version, **more))

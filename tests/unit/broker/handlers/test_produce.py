@@ -80,7 +80,7 @@ def test_batches_are_appended_and_answered(version: int, acks: int) -> None:
     tell(story)
 
 
-def test_what_is_not_plain_is_left_alone() -> None:
+def test_fast_path_leaves_other_requests_to_the_general_handler() -> None:
     async def story(node: ToyNode) -> None:
         await node.ask(create_topics("t", partitions=2))
         plain = batch(b"a")
@@ -106,7 +106,7 @@ def test_what_is_not_plain_is_left_alone() -> None:
     tell(story)
 
 
-def test_an_error_is_told_as_the_general_handler_tells_it() -> None:
+def test_fast_path_reports_an_error_as_the_general_handler() -> None:
     async def story(node: ToyNode) -> None:
         await node.ask(create_topics("t", partitions=2))
         topic_id = node.metadata.image.topics["t"].topic_id
@@ -130,7 +130,7 @@ def test_an_error_is_told_as_the_general_handler_tells_it() -> None:
 
 
 @pytest.mark.parametrize("version", [3, 9, 13])
-def test_who_goes_over_a_quota_is_told_so_and_not_listened_to_for_as_long(version: int) -> None:
+def test_fast_path_throttles_a_client_over_its_quota(version: int) -> None:
     async def story(node: ToyNode) -> None:
         await node.ask(create_topics("t"))
         topic_id = node.metadata.image.topics["t"].topic_id

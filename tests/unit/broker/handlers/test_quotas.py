@@ -154,7 +154,7 @@ async def topic_with_quota(node: ToyNode, key: str, rate: float) -> PartitionId:
     return PartitionId(node.metadata.image.topics["t"].topic_id, 0)
 
 
-def test_a_producer_over_its_quota_is_told_how_long_to_wait() -> None:
+def test_producer_over_its_quota_gets_a_throttle_time() -> None:
     async def story(node: ToyNode) -> None:
         data = batch(b"x" * 2000)
         await topic_with_quota(node, PRODUCER_BYTE_RATE, 100)
@@ -177,7 +177,7 @@ def test_a_producer_over_its_quota_is_told_how_long_to_wait() -> None:
     tell(story)
 
 
-def test_a_consumer_is_charged_for_what_it_reads_and_given_no_more_than_its_window() -> None:
+def test_consumer_is_charged_for_its_reads_and_bounded_by_its_window() -> None:
     async def story(node: ToyNode) -> None:
         data = batch(b"x" * 2000)
         where = await topic_with_quota(node, CONSUMER_BYTE_RATE, 100)
@@ -195,7 +195,7 @@ def test_a_consumer_is_charged_for_what_it_reads_and_given_no_more_than_its_wind
     tell(story)
 
 
-def test_who_waits_for_bytes_is_answered_with_no_more_than_he_may_have() -> None:
+def test_waiting_fetch_returns_no_more_than_the_quota_permits() -> None:
     async def story(node: ToyNode) -> None:
         await topic_with_quota(node, CONSUMER_BYTE_RATE, 100)
         await node.ask(fetch("t", (0, 0), min_bytes=1_000_000), CLIENT)
@@ -207,7 +207,7 @@ def test_who_waits_for_bytes_is_answered_with_no_more_than_he_may_have() -> None
     tell(story)
 
 
-def test_whatever_somebody_owes_can_be_told() -> None:
+def test_throttle_time_is_capped_for_a_huge_debt() -> None:
     async def story(node: ToyNode) -> None:
         await topic_with_quota(node, PRODUCER_BYTE_RATE, 1)
         data = batch(b"x" * 3_000_000)

@@ -87,7 +87,7 @@ def test_every_partition_has_its_own_error() -> None:
     tell(story)
 
 
-def test_what_is_for_a_partition_that_may_be_heard_of_in_a_moment_is_remembered() -> None:
+def test_batches_for_unknown_partitions_are_remembered() -> None:
     async def story(node: ToyNode) -> None:
         await made(node)
         uuid = UUID(int=7)
@@ -104,7 +104,7 @@ def test_what_is_for_a_partition_that_may_be_heard_of_in_a_moment_is_remembered(
     tell(story)
 
 
-def test_what_the_lookup_of_its_transaction_refused_is_remembered() -> None:
+def test_batch_rejected_by_its_transaction_look_up_is_remembered() -> None:
     async def story(node: ToyNode) -> None:
         await made(node)
         data = bytearray(batch(b"x", producer_id=7, sequence=0))
@@ -139,7 +139,7 @@ def test_acks_that_do_not_exist_are_refused() -> None:
     tell(story)
 
 
-def test_who_asks_the_wrong_broker_is_told_the_right_one() -> None:
+def test_wrong_broker_names_the_leader() -> None:
     async def story(node: ToyNode) -> None:
         uuid = await made(node, partitions=1)
         node.replicas.elsewhere.add(where(node, 0))
@@ -177,7 +177,7 @@ def test_a_fetch_asks_for_no_more_than_the_broker_gives() -> None:
     tell(story, fetch_max_bytes="2048")
 
 
-def test_a_session_is_answered_about_what_is_new() -> None:
+def test_fetch_session_returns_only_news() -> None:
     async def story(node: ToyNode) -> None:
         uuid = await made(node)
         first = await node.ask(fetch(uuid, (0, 0), (1, 0), version=16, session_epoch=0))
@@ -264,7 +264,7 @@ def test_an_epochs_end_and_records_before_an_offset() -> None:
     tell(story)
 
 
-def test_sizes_are_told_as_a_log_dir() -> None:
+def test_log_dirs_show_partition_sizes() -> None:
     async def story(node: ToyNode) -> None:
         await made(node)
         await node.ask(produce("t", (0, b"four"), (1, b"x")))
@@ -299,7 +299,7 @@ def test_producer_ids_are_never_given_twice() -> None:
     tell(story)
 
 
-def test_producers_are_refused_by_who_coordinates_nothing_or_is_deposed() -> None:
+def test_init_producer_id_is_rejected_by_a_wrong_or_deposed_broker() -> None:
     async def story(node: ToyNode) -> None:
         for transactional_id, code in (
             ("tx", ErrorCode.not_coordinator),

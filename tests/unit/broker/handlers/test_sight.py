@@ -52,7 +52,7 @@ def all_of_them(node: ToyNode) -> Any:
 
 
 @pytest.mark.parametrize("ask_for", [by_name, by_id, all_of_them])
-def test_who_asks_before_the_broker_hears_of_a_death_is_not_sent_to_the_dead(
+def test_metadata_omits_a_leader_that_dies_during_the_request(
     ask_for: Callable[[ToyNode], Any],
 ) -> None:
     async def story(node: ToyNode) -> None:
@@ -96,7 +96,7 @@ def coordinators(keys: int) -> Any:
     return build_request(Api.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=names)
 
 
-def test_who_asks_for_coordinators_is_not_sent_to_the_dead_either() -> None:
+def test_find_coordinator_omits_a_broker_that_dies_meanwhile() -> None:
     async def story(node: ToyNode) -> None:
         async def found() -> list[int]:
             return [one.node_id for one in (await node.ask(coordinators(20))).coordinators]
@@ -111,7 +111,7 @@ def test_who_asks_for_coordinators_is_not_sent_to_the_dead_either() -> None:
     tell(story, brokers=(1, OTHER))
 
 
-def test_who_asks_during_an_election_is_answered_when_there_is_a_leader() -> None:
+def test_find_coordinator_waits_for_a_running_election() -> None:
     async def story(node: ToyNode) -> None:
         now_s = asyncio.get_running_loop().time
         before = [one.node_id for one in (await node.ask(coordinators(20))).coordinators]
@@ -130,7 +130,7 @@ def test_who_asks_during_an_election_is_answered_when_there_is_a_leader() -> Non
     tell(story, brokers=(1, OTHER))
 
 
-def test_who_asks_where_nobody_is_elected_is_told_so_in_the_end() -> None:
+def test_find_coordinator_fails_when_no_election_ends_in_time() -> None:
     async def story(node: ToyNode) -> None:
         now_s = asyncio.get_running_loop().time
         await node.ask(coordinators(1))
@@ -143,7 +143,7 @@ def test_who_asks_where_nobody_is_elected_is_told_so_in_the_end() -> None:
     tell(story)
 
 
-def test_who_is_its_own_coordinator_says_so_at_once() -> None:
+def test_find_coordinator_answers_at_once_for_its_own_shard() -> None:
     async def story(node: ToyNode) -> None:
         await node.ask(coordinators(1))
         began_s = asyncio.get_running_loop().time()

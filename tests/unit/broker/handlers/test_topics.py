@@ -154,7 +154,7 @@ def test_metadata_finds_a_topic_by_its_id_when_the_name_is_null_or_empty(name: s
     tell(story)
 
 
-def test_a_topic_whose_name_metrics_cannot_tell_from_another_is_refused() -> None:
+def test_topic_name_that_collides_in_metrics_is_rejected() -> None:
     async def story(node: ToyNode) -> None:
         made = await node.ask(create_topics("a.b", "a_b"))
         assert codes(made.topics) == [NONE, ErrorCode.invalid_topic_exception]
@@ -220,7 +220,7 @@ def test_a_topic_grows() -> None:
     tell(story, brokers=(1, 2))
 
 
-def test_what_named_snapshots_have_of_a_deleted_topic_stays() -> None:
+def test_named_snapshots_keep_objects_of_a_deleted_topic() -> None:
     async def story(node: ToyNode) -> None:
         await node.ask(create_topics("t", configs={"file.delete.delay.ms": "1000"}))
         (layout,) = node.metadata.image.topics["t"].layouts()
@@ -370,7 +370,7 @@ def test_creating_partitions_answers_when_their_leaders_serve(grows: bool) -> No
     tell(story)
 
 
-def test_creating_a_topic_answers_when_the_time_is_over_though_nobody_leads_it() -> None:
+def test_create_topics_answers_at_its_time_out_without_a_leader() -> None:
     async def story(node: ToyNode) -> None:
         loop = asyncio.get_running_loop()
         began_s = loop.time()

@@ -116,7 +116,7 @@ def test_an_address_that_leads_here_through_a_proxy_says_nothing() -> None:
     run(story)
 
 
-def test_an_address_that_nobody_listens_to_is_reported_with_the_options_to_set() -> None:
+def test_address_without_a_listener_is_reported_with_the_options() -> None:
     async def story(one: Place, two: Place) -> None:
         one.reach.try_own(Address("127.0.0.2", one.bound.port), one.bound)
         (note,) = await one.tried()
@@ -147,7 +147,7 @@ def test_a_name_that_does_not_resolve_is_reported() -> None:
     run(story)
 
 
-def test_another_broker_is_reported_when_nobody_answers_at_its_address(
+def test_peer_is_reported_when_its_address_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(advertised_address, "RETRY_S", 0.0)

@@ -37,7 +37,7 @@ async def silent_about_metadata(request: Any, context: RequestContext) -> Any:
     return versions()
 
 
-def test_a_peer_that_is_gone_is_told_from_one_that_is_silent() -> None:
+def test_client_distinguishes_a_dead_peer_from_a_silent_one() -> None:
     async def story(server: Server, address: Address) -> None:
         network = TcpNetwork("broker 1")
         with pytest.raises(TimeoutError):

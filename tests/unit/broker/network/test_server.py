@@ -140,7 +140,7 @@ def test_answers_come_in_the_order_of_their_requests() -> None:
     tell(handler, story)
 
 
-def test_a_change_waits_for_what_came_before_and_holds_up_what_comes_after() -> None:
+def test_change_waits_for_earlier_requests_and_delays_later_ones() -> None:
     log: list[str] = []
 
     async def handler(request: Any, context: RequestContext) -> Any:
@@ -374,7 +374,7 @@ def test_a_client_that_takes_no_answers_stops_being_served() -> None:
     tell(handler, story)
 
 
-def test_commits_of_offsets_gather_beyond_what_else_is_worked_on_at_once() -> None:
+def test_offset_commits_gather_beyond_the_limit_of_other_requests() -> None:
     gate, started = asyncio.Event(), 0
     request = build_request(
         Api.OFFSET_COMMIT, 8, group_id="g", generation_id_or_member_epoch=-1, member_id="",
@@ -398,7 +398,7 @@ def test_commits_of_offsets_gather_beyond_what_else_is_worked_on_at_once() -> No
     tell(handler, story)
 
 
-def test_the_broker_stops_when_what_was_asked_is_answered() -> None:
+def test_server_stops_after_it_has_answered_all_requests() -> None:
     gate = asyncio.Event()
 
     async def handler(request: Any, context: RequestContext) -> Any:
@@ -421,7 +421,7 @@ def test_the_broker_stops_when_what_was_asked_is_answered() -> None:
     tell(handler, story)
 
 
-def test_the_context_says_who_asks() -> None:
+def test_request_context_names_the_client() -> None:
     seen: list[RequestContext] = []
 
     async def handler(request: Any, context: RequestContext) -> Any:

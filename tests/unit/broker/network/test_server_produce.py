@@ -115,7 +115,7 @@ THROTTLE = timedelta(milliseconds=300)
 REQUEST = produce("t", (0, b"x"))
 
 
-def test_answers_come_in_the_order_of_requests_whoever_is_ready_first() -> None:
+def test_responses_keep_the_order_of_requests() -> None:
     broker = Broker()
 
     async def story() -> None:
@@ -133,7 +133,7 @@ def test_answers_come_in_the_order_of_requests_whoever_is_ready_first() -> None:
     broker.serve(story())
 
 
-def test_what_follows_a_request_that_has_a_task_has_one_too_until_it_ends() -> None:
+def test_requests_after_one_with_a_task_have_tasks_until_it_ends() -> None:
     broker = Broker()
     broker.left = {1}
 
@@ -156,7 +156,7 @@ def test_what_follows_a_request_that_has_a_task_has_one_too_until_it_ends() -> N
     broker.serve(story())
 
 
-def test_a_begun_request_may_be_answered_by_what_takes_longer() -> None:
+def test_begun_request_may_be_answered_by_a_task() -> None:
     broker = Broker()
 
     async def story() -> None:
@@ -234,7 +234,7 @@ def test_a_client_over_its_quota_is_answered_at_once_and_then_not_listened_to() 
     broker.serve(story())
 
 
-def test_the_longest_wait_of_those_told_counts_and_one_that_is_gone_has_none() -> None:
+def test_longest_throttle_time_counts_and_a_closed_connection_has_none() -> None:
     broker = Broker()
 
     async def story() -> None:
@@ -255,7 +255,7 @@ def test_the_longest_wait_of_those_told_counts_and_one_that_is_gone_has_none() -
     broker.serve(story())
 
 
-def test_what_is_told_by_a_task_or_not_at_all_is_kept_to_as_well() -> None:
+def test_throttle_time_of_a_task_or_of_no_response_is_kept() -> None:
     broker = Broker()
     waits: list[float] = []
 

@@ -64,7 +64,7 @@ def test_one_that_broke_and_is_asked_to_end_begins_anew_for_that() -> None:
     cluster.run(story())
 
 
-def test_the_last_one_leaves_what_it_can_never_recover() -> None:
+def test_last_broker_leaves_behind_unrecoverable_records() -> None:
     """Its write-ahead log keeps those records for recovery after the log is repaired."""
     cluster = LiveCluster()
 

@@ -62,7 +62,7 @@ def test_brokers_register_and_one_is_the_controller() -> None:
     cluster.run(story())
 
 
-def test_an_idle_cluster_makes_one_request_a_second_whatever_it_holds() -> None:
+def test_idle_cluster_makes_one_request_a_second() -> None:
     cluster = ToyCluster()
 
     async def story() -> None:
@@ -211,7 +211,7 @@ def test_a_twin_ends_the_first_process_for_good() -> None:
     cluster.run(story())
 
 
-def test_what_crashes_is_restarted_with_a_new_incarnation() -> None:
+def test_crashed_broker_restarts_with_a_new_incarnation() -> None:
     cluster = ToyCluster()
 
     async def story() -> None:
@@ -256,7 +256,7 @@ def stumble_once(broker: Started) -> None:
     broker.node.metadata.subscribe(stumble)
 
 
-def test_a_broker_that_cannot_take_in_what_it_reads_begins_anew() -> None:
+def test_broker_restarts_when_it_cannot_apply_metadata() -> None:
     """It must not continue with a view of the cluster that part of it lacks."""
     cluster = ToyCluster()
 
@@ -272,7 +272,7 @@ def test_a_broker_that_cannot_take_in_what_it_reads_begins_anew() -> None:
     cluster.run(story())
 
 
-def test_a_broker_that_cannot_take_in_what_it_reads_while_it_beats_begins_anew() -> None:
+def test_broker_restarts_when_a_heartbeat_fails_to_apply_metadata() -> None:
     """With a slow store and network, its look may end after its caller has gone."""
     cluster = ToyCluster(2, broker_session_timeout_ms="10000")
 
@@ -290,7 +290,7 @@ def test_a_broker_that_cannot_take_in_what_it_reads_while_it_beats_begins_anew()
 
 
 @pytest.mark.parametrize("broken", [KeyError("a bug"), InvalidConfig("of a newer version")])
-def test_a_controller_that_cannot_take_in_what_it_appends_begins_anew(broken: Exception) -> None:
+def test_controller_restarts_when_it_cannot_apply_its_own_append(broken: Exception) -> None:
     """The caller that asked for the change gets it, and no error about the broken part."""
     cluster = ToyCluster()
 

@@ -47,7 +47,7 @@ def test_a_produce_is_done_when_every_partition_got_there() -> None:
     world.run(story())
 
 
-def test_a_produce_that_times_out_names_what_it_still_waits_for() -> None:
+def test_produce_time_out_names_the_waiting_partitions() -> None:
     world = World()
 
     async def story() -> None:
@@ -91,7 +91,7 @@ def test_a_partition_that_is_led_no_more_fails_its_waiters_at_once() -> None:
     world.run(story())
 
 
-def test_a_fetch_is_told_which_partitions_have_news() -> None:
+def test_fetch_wait_names_the_partitions_with_news() -> None:
     world = World()
 
     async def story() -> None:
@@ -115,7 +115,7 @@ def test_a_fetch_is_told_which_partitions_have_news() -> None:
     world.run(story())
 
 
-def test_appends_wait_for_room_in_their_turn() -> None:
+def test_appends_wait_for_memory_in_their_turn() -> None:
     world = World()
 
     async def story() -> None:
@@ -138,7 +138,7 @@ def test_appends_wait_for_room_in_their_turn() -> None:
     world.run(story())
 
 
-def test_an_append_without_room_times_out_and_takes_nothing() -> None:
+def test_append_without_memory_times_out_and_takes_nothing() -> None:
     world = World()
 
     async def story() -> None:
@@ -166,7 +166,7 @@ def test_an_append_larger_than_the_budget_goes_alone() -> None:
     world.run(story())
 
 
-def test_an_append_that_is_cancelled_in_the_moment_of_its_turn_gives_the_room_back() -> None:
+def test_append_cancelled_at_its_turn_returns_its_memory() -> None:
     world = World()
 
     async def story() -> None:

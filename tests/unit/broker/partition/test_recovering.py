@@ -17,7 +17,7 @@ from tests.harness.broker_world import World
 from tests.harness.replica_cluster import ReplicaCluster, batch
 
 
-def test_a_leader_that_finds_its_log_damaged_tells_everybody(
+def test_leader_of_a_damaged_log_answers_with_an_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World()
@@ -45,7 +45,7 @@ def test_a_leader_that_finds_its_log_damaged_tells_everybody(
     world.run(story())
 
 
-def test_a_leader_that_cannot_recover_tells_everybody_and_serves_when_it_is_mended(
+def test_leader_that_cannot_recover_rejects_and_serves_after_repair(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World()

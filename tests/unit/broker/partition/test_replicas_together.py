@@ -40,7 +40,7 @@ async def values(cluster: ReplicaCluster, where: PartitionId) -> list[bytes]:
     return list((await asyncio.wait_for(cluster.consumed(where), 60)).values())
 
 
-def test_followers_copy_the_tail_and_let_go_of_what_is_flushed() -> None:
+def test_followers_copy_the_tail_and_release_flushed_records() -> None:
     world = World()
 
     async def story() -> None:
@@ -118,7 +118,7 @@ def test_in_memory_mode_a_leader_alone_waits_for_the_storage() -> None:
     world.run(story())
 
 
-def test_who_leaves_last_waits_for_what_nobody_could_take_from_it() -> None:
+def test_last_broker_to_leave_waits_until_its_partitions_are_flushed() -> None:
     world = World()
 
     async def story() -> None:
@@ -137,7 +137,7 @@ def test_who_leaves_last_waits_for_what_nobody_could_take_from_it() -> None:
     world.run(story())
 
 
-def test_in_memory_mode_a_broker_that_leaves_first_saves_what_it_alone_has() -> None:
+def test_in_memory_mode_a_leaving_broker_flushes_its_own_records() -> None:
     world = World()
 
     async def story() -> None:
@@ -170,7 +170,7 @@ def test_in_memory_mode_a_broker_that_leaves_first_saves_what_it_alone_has() -> 
     world.run(story())
 
 
-def test_where_storage_has_everything_a_broker_that_leaves_leads_no_more() -> None:
+def test_leaving_broker_is_not_elected_when_storage_has_all() -> None:
     world = World()
 
     async def story() -> None:
@@ -208,7 +208,7 @@ def test_a_killed_leader_is_replaced_and_nothing_acknowledged_is_lost(mode: str)
     world.run(story())
 
 
-def test_in_memory_mode_what_only_followers_had_survives_the_leader_and_its_wal() -> None:
+def test_in_memory_mode_records_of_followers_survive_the_leader() -> None:
     world = World()
 
     async def story() -> None:
@@ -282,7 +282,7 @@ def test_a_paused_leader_wakes_deposed_and_its_unacknowledged_record_is_nowhere(
     world.run(story())
 
 
-def test_a_follower_that_diverged_below_what_is_flushed_goes_on_from_there() -> None:
+def test_follower_that_diverged_continues_from_the_flushed_end() -> None:
     world = World()
 
     async def story() -> None:
@@ -358,7 +358,7 @@ def test_a_restarted_follower_counts_again_only_once_it_has_everything() -> None
     world.run(story())
 
 
-def test_fetches_of_an_earlier_incarnation_count_for_nobody() -> None:
+def test_fetches_of_an_earlier_incarnation_do_not_count() -> None:
     world = World()
 
     async def story() -> None:
@@ -474,7 +474,7 @@ class TestDivergence:
             tail.append_followed(produced(base_offset=offset, leader_epoch=epoch))
         return FollowerPartition(PartitionId("t" * 22, 0), "t", 1, 9, tail)
 
-    def test_what_the_leader_has_otherwise(self) -> None:
+    def test_follower_truncates_records_that_differ_from_the_leader(self) -> None:
         follower = self.followed(1, 1, 2, 2)
         follower.diverged(EpochEnd(2, 3))
         assert (follower.fetch_offset, follower.last_fetched_epoch) == (3, 2)
@@ -490,7 +490,7 @@ class TestDivergence:
             follower.pause(100.0, 1.5)
         assert follower.paused_until == 101.5
 
-    def test_everything_when_nothing_is_known_to_agree(self) -> None:
+    def test_follower_truncates_everything_without_a_common_epoch(self) -> None:
         follower = self.followed(1, 1, 1)
         follower.held.trim(2)
         follower.diverged(EpochEnd(1, 1))

@@ -35,7 +35,7 @@ def test_followers_have_a_batch_while_it_is_put_and_while_the_store_is_away() ->
     world.run(story())
 
 
-def test_what_is_put_together_is_fetched_together() -> None:
+def test_batches_of_one_put_are_fetched_together() -> None:
     world = World()
 
     async def story() -> None:

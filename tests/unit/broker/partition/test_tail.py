@@ -27,7 +27,7 @@ def test_turns_come_in_the_order_in_which_they_were_taken() -> None:
     assert seen == [0, 1, 2, 3, 4]
 
 
-def test_who_leaves_the_queue_early_keeps_nobody_out() -> None:
+def test_append_that_leaves_the_queue_early_blocks_no_other() -> None:
     loop = new_virtual_loop()
 
     async def story() -> None:

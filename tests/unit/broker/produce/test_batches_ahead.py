@@ -54,7 +54,7 @@ def test_the_first_leader_of_a_partition_takes_a_producer_that_goes_on() -> None
     world.run(story())
 
 
-def test_where_nothing_was_ever_written_a_later_leader_wants_sequence_0_first() -> None:
+def test_later_leader_of_an_empty_partition_requires_sequence_0() -> None:
     world = World()
 
     async def story() -> None:
@@ -74,7 +74,7 @@ def test_where_nothing_was_ever_written_a_later_leader_wants_sequence_0_first() 
     world.run(story())
 
 
-def test_a_batch_waits_for_one_that_came_before_its_topic_was_heard_of() -> None:
+def test_batch_waits_for_one_that_came_before_its_topic_was_known() -> None:
     world = World()
 
     async def story() -> None:
@@ -91,7 +91,7 @@ def test_a_batch_waits_for_one_that_came_before_its_topic_was_heard_of() -> None
     world.run(story())
 
 
-def test_a_new_leader_waits_for_what_may_still_be_at_the_one_before() -> None:
+def test_new_leader_waits_for_batches_at_the_previous_leader() -> None:
     world = World()
 
     async def story() -> None:

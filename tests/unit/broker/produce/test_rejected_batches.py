@@ -96,7 +96,7 @@ def test_a_batch_waits_for_one_that_was_refused_before_its_topic_was_known() -> 
     assert not refusals
 
 
-def test_producers_send_again_what_is_for_a_topic_that_nobody_heard_of() -> None:
+def test_producer_repeats_batches_for_an_unknown_topic() -> None:
     errors = [UnknownTopicOrPartition("no"), NotServing("no"), RecordTooLarge("no")]
     assert [comes_again(e) for e in errors] == [True, True, False]
 
@@ -109,7 +109,7 @@ def test_other_producers_and_partitions_do_not_wait() -> None:
     assert len(refusals) == 1
 
 
-def test_what_has_no_sequence_or_cannot_be_read_is_not_remembered() -> None:
+def test_batch_without_a_sequence_or_unreadable_is_not_remembered() -> None:
     refusals = RejectedBatches()
     refusals.note(WHERE, batch(b"x"), now_s=0.0, comes_again=True)
     refusals.note(WHERE, b"short", now_s=0.0, comes_again=True)
@@ -118,7 +118,7 @@ def test_what_has_no_sequence_or_cannot_be_read_is_not_remembered() -> None:
     assert not refusals
 
 
-def test_nobody_waits_for_ever_nor_takes_memory_without_bound() -> None:
+def test_rejected_batches_expire_and_have_a_memory_bound() -> None:
     refusals = RejectedBatches()
     for now_s in (0.0, KEPT_S - 1):
         refusals.note(WHERE, _sent(0), now_s, comes_again=True)

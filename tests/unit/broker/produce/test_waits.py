@@ -23,7 +23,7 @@ def waiting(*where: PartitionId) -> DelayedProduce:
     return request
 
 
-def test_who_waits_is_told_once_and_not_from_within_the_change() -> None:
+def test_request_is_notified_once_and_not_within_the_change() -> None:
     world = World()
 
     async def story() -> None:
@@ -43,7 +43,7 @@ def test_who_waits_is_told_once_and_not_from_within_the_change() -> None:
     world.run(story())
 
 
-def test_who_is_not_settled_in_time_is_told_what_it_still_waits_for() -> None:
+def test_request_that_times_out_names_its_waiting_partitions() -> None:
     world = World()
 
     async def story() -> None:
@@ -64,7 +64,7 @@ def test_who_is_not_settled_in_time_is_told_what_it_still_waits_for() -> None:
     world.run(story())
 
 
-def test_a_deadline_that_has_passed_already_is_told_of_at_once() -> None:
+def test_request_with_a_past_deadline_is_notified_at_once() -> None:
     world = World()
 
     async def story() -> None:
@@ -77,7 +77,7 @@ def test_a_deadline_that_has_passed_already_is_told_of_at_once() -> None:
     world.run(story())
 
 
-def test_what_is_settled_is_forgotten_long_before_its_deadline() -> None:
+def test_settled_request_is_forgotten_before_its_deadline() -> None:
     world = World()
 
     async def story() -> None:
@@ -106,7 +106,7 @@ class Ended:
         """Do nothing."""
 
 
-def test_others_are_told_although_one_of_them_breaks() -> None:
+def test_requests_are_notified_although_one_callback_fails() -> None:
     world = World()
 
     async def story() -> None:

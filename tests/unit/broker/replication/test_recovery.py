@@ -72,7 +72,7 @@ def test_internal_partitions_take_few_places_beside_others_and_all_afterwards() 
     run(story())
 
 
-def test_places_are_bounded_and_go_to_who_waited_longest() -> None:
+def test_recovery_slots_are_bounded_and_go_to_the_longest_waiter() -> None:
     async def story() -> None:
         recoveries = Recoveries()
         names = recoveries.want_many(AT_ONCE + 2)
@@ -86,7 +86,7 @@ def test_places_are_bounded_and_go_to_who_waited_longest() -> None:
     run(story())
 
 
-def test_who_gives_up_leaves_no_place_taken() -> None:
+def test_cancelled_recovery_leaves_no_slot_taken() -> None:
     async def story() -> None:
         recoveries = Recoveries()
         names = recoveries.want_many(AT_ONCE + 2)

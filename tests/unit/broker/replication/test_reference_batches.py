@@ -158,7 +158,7 @@ def test_a_new_leader_has_it_and_knows_that_it_has(commit: str) -> None:
     world.run(story())
 
 
-def test_what_points_elsewhere_is_refused_and_changes_nothing() -> None:
+def test_reference_to_other_objects_is_rejected() -> None:
     world = World()
 
     async def story() -> None:
@@ -182,7 +182,7 @@ def test_what_points_elsewhere_is_refused_and_changes_nothing() -> None:
     world.run(story())
 
 
-def test_it_comes_in_a_request_of_its_own() -> None:
+def test_reference_batch_needs_a_request_of_its_own() -> None:
     world = World()
 
     async def story() -> None:
@@ -203,7 +203,7 @@ def test_it_comes_in_a_request_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_dies_each_commit_is_there_once_and_in_order(seed: int) -> None:
+def test_commits_are_there_once_and_in_order_after_any_death(seed: int) -> None:
     """Writers of both kinds retry what was not acknowledged; leaders are killed meanwhile."""
     world = World(seed)
     random = Random(seed)

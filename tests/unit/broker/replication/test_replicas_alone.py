@@ -38,7 +38,7 @@ from tests.harness.replica_cluster import ACKS_ALL, ReplicaCluster, alone, batch
 QUICK = {"flush.ms": "1000"}
 
 
-def test_what_is_produced_is_acknowledged_once_the_wal_has_it_and_is_fetched() -> None:
+def test_produced_records_are_acknowledged_by_the_wal_and_fetched() -> None:
     world = World()
 
     async def story() -> None:
@@ -121,7 +121,7 @@ def test_an_idle_broker_makes_no_requests() -> None:
 
 
 @pytest.mark.parametrize("wait_s", [0.0, 5.0])
-def test_a_new_incarnation_recovers_what_the_killed_one_acknowledged(wait_s: float) -> None:
+def test_new_incarnation_recovers_acknowledged_records(wait_s: float) -> None:
     world = World()
 
     async def story() -> None:
@@ -164,7 +164,7 @@ def test_a_sealed_incarnation_stops_at_once_and_acknowledges_nothing_more() -> N
     world.run(story())
 
 
-def test_a_zombie_finds_the_seal_before_it_hears_of_its_end() -> None:
+def test_zombie_finds_the_seal_before_it_learns_of_its_end() -> None:
     world = World()
 
     async def story() -> None:
@@ -307,7 +307,7 @@ def test_batches_of_one_partition_are_appended_in_the_order_of_the_calls() -> No
     world.run(story())
 
 
-def test_who_slept_and_is_deposed_judges_no_producer() -> None:
+def test_deposed_leader_that_slept_rejects_no_producer_for_good() -> None:
     world = World()
 
     async def story() -> None:
@@ -329,7 +329,7 @@ def test_who_slept_and_is_deposed_judges_no_producer() -> None:
 
 
 @pytest.mark.parametrize("answers", [True, False])
-def test_who_may_be_deposed_sends_no_consumer_back(answers: bool) -> None:
+def test_leader_that_may_be_deposed_resets_no_consumer(answers: bool) -> None:
     """Seed 3190 of consumers: cut off from the store, a deposed leader sent one back by 30."""
     world = World()
 
@@ -353,7 +353,7 @@ def test_who_may_be_deposed_sends_no_consumer_back(answers: bool) -> None:
     world.run(story())
 
 
-def test_who_cannot_look_whether_it_leads_judges_no_producer() -> None:
+def test_leader_that_cannot_read_metadata_rejects_no_producer() -> None:
     world = World()
 
     async def story() -> None:
@@ -414,7 +414,7 @@ def test_a_deleted_topic_is_forgotten() -> None:
     world.run(story())
 
 
-def test_a_new_leader_knows_producers_from_a_snapshot_and_what_came_after() -> None:
+def test_new_leader_loads_producers_from_snapshot_and_later_records() -> None:
     world = World()
 
     async def story() -> None:

@@ -104,13 +104,13 @@ def test_many_partitions_are_taken_over_in_the_time_of_one(records: int) -> None
     assert many.took_s < 1.5 * one.took_s
 
 
-def test_what_was_written_costs_a_flush_of_each_partition() -> None:
+def test_take_over_of_written_partitions_costs_a_flush_each() -> None:
     # A put and a look at manifests, however many records; and each window of the log is read once.
     few, many = take_over(1, 3), take_over(11, 3)
     assert many.requests - few.requests <= 10 * (REQUESTS_PER_PARTITION + 2 + 3)
 
 
-def test_who_was_in_sync_beside_others_reads_no_write_ahead_log() -> None:
+def test_in_sync_replica_reads_no_write_ahead_log() -> None:
     none, few, many = (take_over(1, records, brokers=3).requests for records in (0, 1, 9))
     assert none == REQUESTS_PER_PARTITION
     assert few == many == none + 2, "a flush: a put, and a look at manifests"
@@ -126,7 +126,7 @@ async def three(world: World) -> tuple[ReplicaCluster, PartitionId]:
     return cluster, where
 
 
-def test_who_holds_too_little_to_join_the_log_reads_the_write_ahead_log_after_all() -> None:
+def test_replica_with_too_few_records_reads_the_write_ahead_log() -> None:
     world = World()
 
     async def story() -> None:
@@ -141,7 +141,7 @@ def test_who_holds_too_little_to_join_the_log_reads_the_write_ahead_log_after_al
     world.run(story())
 
 
-def test_a_fence_that_a_deposed_leader_puts_amid_a_take_over_ends_what_was_not_committed(
+def test_fence_of_a_deposed_leader_amid_a_take_over_ends_uncommitted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World()
@@ -184,7 +184,7 @@ def test_a_fence_that_a_deposed_leader_puts_amid_a_take_over_ends_what_was_not_c
     assert marked
 
 
-def test_a_sealed_log_is_held_no_longer_than_somebody_may_need_it() -> None:
+def test_sealed_log_is_released_when_no_partition_needs_it() -> None:
     world = World()
 
     def role(partition: int, wal: str) -> RecoveringPartition:
@@ -233,7 +233,7 @@ def test_a_store_that_is_away_is_said_of_few_of_the_partitions_that_meet_it(
     world.run(story())
 
 
-def test_one_line_tells_of_many_partitions_and_details_are_debug(
+def test_log_has_one_line_for_many_partitions_and_details_at_debug(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World()

@@ -78,7 +78,7 @@ class Disk(MemoryStore):
 
 
 @pytest.mark.parametrize("apart", [True, False])
-def test_what_need_not_be_forced_goes_to_the_store_that_does_not(apart: bool) -> None:
+def test_unforced_put_goes_to_the_unforced_store(apart: bool) -> None:
     forced, unforced = Disk(), Disk()
 
     async def story() -> None:

@@ -28,7 +28,7 @@ def named() -> list[threading.Thread]:
     return [t for t in threading.enumerate() if t.name.startswith("test-lane")]
 
 
-def test_what_a_function_returns_or_raises_comes_back() -> None:
+def test_result_or_error_of_a_function_reaches_the_caller() -> None:
     async def story(lane: ThreadPool) -> None:
         assert await lane.ask(divmod, 17, 5) == (3, 2)
         with pytest.raises(ZeroDivisionError):
@@ -54,7 +54,7 @@ def test_no_more_threads_start_than_there_is_work_for_nor_than_allowed() -> None
     tell(story)
 
 
-def test_who_gives_up_is_not_told_and_the_thread_goes_on() -> None:
+def test_cancelled_caller_does_not_stop_the_thread() -> None:
     async def story(lane: ThreadPool) -> None:
         gate, done = threading.Event(), list[int]()
 
@@ -72,7 +72,7 @@ def test_who_gives_up_is_not_told_and_the_thread_goes_on() -> None:
     tell(story, threads=1)
 
 
-def test_a_closed_lane_drops_what_has_not_begun_and_ends_its_threads() -> None:
+def test_closed_pool_drops_waiting_calls_and_ends_its_threads() -> None:
     async def story(lane: ThreadPool) -> None:
         gate, begun = threading.Event(), threading.Event()
 

@@ -24,7 +24,7 @@ def at(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
     return name, frozenset(labels.items())
 
 
-def test_bytes_and_records_are_told_by_topic_and_for_all_topics() -> None:
+def test_metrics_count_bytes_and_records_by_topic_and_in_total() -> None:
     metrics = BrokerMetrics()
     metrics.produced("flights", 10, 1000)
     metrics.produced("flights", 5, 500)
@@ -65,7 +65,7 @@ def test_gauges_are_read_when_the_page_is() -> None:
     assert read(metrics)[name] == 3
 
 
-def test_the_bill_is_what_the_store_counted() -> None:
+def test_metrics_show_the_requests_that_the_store_counted() -> None:
     requests = RequestCounters()
     metrics = BrokerMetrics(requests)
     requests.add("put", "flights", 4096)
@@ -87,7 +87,7 @@ def test_the_bill_is_what_the_store_counted() -> None:
     assert page[at("sparklog_flushed_bytes_total", topic="flights")] == 4096
 
 
-def test_replication_and_elections_are_told() -> None:
+def test_metrics_show_replication_and_elections() -> None:
     metrics = BrokerMetrics()
     metrics.isr_shrunk()
     metrics.isr_expanded()
@@ -116,7 +116,7 @@ def test_topic_names_are_escaped() -> None:
     assert page[at("kafka_server_brokertopicmetrics_messagesin_total", topic='odd"\\name')] == 1
 
 
-def test_broken_links_are_told_by_broker() -> None:
+def test_metrics_show_broken_links_by_broker() -> None:
     metrics = BrokerMetrics()
     metrics.broken_links = lambda: {2: True, 3: False}
     page = read(metrics)

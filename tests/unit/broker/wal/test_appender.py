@@ -84,7 +84,7 @@ def windows(world: World) -> list[WalObject]:
     return [one for one in objects if one.header.kind is WalKind.WINDOW]
 
 
-def test_appends_of_one_moment_share_an_object_and_each_partition_is_told() -> None:
+def test_appends_of_one_moment_share_an_object_and_notify_each() -> None:
     world = World()
 
     async def story() -> None:
@@ -118,7 +118,7 @@ class TidiedStore(SimStore):
 
 
 @pytest.mark.parametrize("error", [None, Unavailable("away")])
-def test_who_has_registered_has_tidied_up_behind_earlier_incarnations_once(
+def test_registration_cleans_up_after_earlier_incarnations_once(
     error: Exception | None,
 ) -> None:
     world = World()
@@ -136,7 +136,7 @@ def test_who_has_registered_has_tidied_up_behind_earlier_incarnations_once(
     assert store.tidied == [("wal/1-", [LAYOUT.key(0)])]
 
 
-def test_how_long_the_oldest_batch_waits_is_told_while_the_store_is_away() -> None:
+def test_age_of_the_oldest_batch_is_reported_during_a_store_outage() -> None:
     world = World()
 
     async def story() -> None:
@@ -158,7 +158,7 @@ def test_how_long_the_oldest_batch_waits_is_told_while_the_store_is_away() -> No
     world.run(story())
 
 
-def test_some_puts_start_at_once_and_what_comes_then_gathers_until_one_ends() -> None:
+def test_first_puts_start_at_once_and_later_batches_gather() -> None:
     world = World()
 
     async def story() -> None:
@@ -174,7 +174,7 @@ def test_some_puts_start_at_once_and_what_comes_then_gathers_until_one_ends() ->
     world.run(story())
 
 
-def test_what_was_acknowledged_together_and_comes_again_is_put_together() -> None:
+def test_batches_acknowledged_together_are_put_together_again() -> None:
     world = World()
     world.objects.weather = StoreFaults(latency_s=0.004)
 
@@ -195,7 +195,7 @@ def test_what_was_acknowledged_together_and_comes_again_is_put_together() -> Non
     world.run(story())
 
 
-def test_who_appended_is_told_when_the_put_starts_once_for_all_of_it() -> None:
+def test_partition_is_notified_once_when_its_put_starts() -> None:
     world = World()
     world.objects.weather = StoreFaults(latency_s=0.004)
 
@@ -212,7 +212,7 @@ def test_who_appended_is_told_when_the_put_starts_once_for_all_of_it() -> None:
     world.run(story())
 
 
-def test_who_appended_what_is_not_put_soon_is_told_at_once() -> None:
+def test_partition_is_notified_at_once_of_a_late_put() -> None:
     world = World()
     world.objects.weather = StoreFaults(latency_s=0.05)
 
@@ -253,7 +253,7 @@ def test_a_full_window_does_not_wait_and_a_larger_burst_is_split() -> None:
     world.run(story())
 
 
-def test_partitions_are_told_in_order_though_puts_end_out_of_order() -> None:
+def test_partitions_are_notified_in_order_when_puts_end_out_of_order() -> None:
     world = World(seed=5)
     world.objects.weather = StoreFaults(slow=0.5, slow_s=3.0, lost_reply=0.1)
 
@@ -354,7 +354,7 @@ def test_a_broker_survives_a_store_that_is_away_for_a_minute() -> None:
     world.run(story())
 
 
-def test_where_puts_are_slow_they_start_a_linger_apart_but_an_idle_brokers_at_once() -> None:
+def test_slow_puts_start_a_linger_apart_and_idle_ones_at_once() -> None:
     world = World()
     world.objects.weather = StoreFaults(latency_s=0.05)
 
@@ -400,7 +400,7 @@ def puts_before_and_in_a_stall(seed: int) -> tuple[int, int]:
     return puts[1] - puts[0], puts[2] - puts[1]
 
 
-def test_what_no_acknowledgement_waits_for_gathers_for_the_linger() -> None:
+def test_batches_without_a_waiter_gather_for_the_linger() -> None:
     world = World()
     world.objects.weather = StoreFaults(latency_s=0.002)
 
@@ -459,7 +459,7 @@ class NotingStore(SimStore):
 
 
 @pytest.mark.parametrize("forced", [True, False])
-def test_only_what_the_log_is_lost_without_is_forced_if_the_rest_is_not(forced: bool) -> None:
+def test_unforced_log_forces_only_what_it_cannot_lose(forced: bool) -> None:
     world = World()
     store = NotingStore(world)
 

@@ -50,11 +50,11 @@ def test_a_window_takes_batches_up_to_its_limit_and_the_first_however_large() ->
     assert not full.takes(small, LIMITS)
 
 
-def test_the_first_batch_that_somebody_waits_for_is_put_at_once() -> None:
+def test_first_awaited_batch_is_put_at_once() -> None:
     assert WalBatcher(LIMITS).due_s(_window()) == AT_ONCE
 
 
-def test_a_batch_that_nobody_waits_for_lingers() -> None:
+def test_batch_without_a_waiter_lingers() -> None:
     assert WalBatcher(LIMITS).due_s(_window(awaited=0, lingering=1)) == 10.25
 
 
@@ -67,11 +67,11 @@ def test_at_a_distance_puts_start_a_linger_apart() -> None:
     assert _pace(FAR_S, put_s=9.875).due_s(_window()) == 10.125
 
 
-def test_near_by_who_comes_alone_again_and_again_never_waits() -> None:
+def test_near_by_a_lone_writer_never_waits() -> None:
     assert _pace(NEAR_S, crowd=1, put_s=10.0, acknowledged_s=10.0).due_s(_window()) == AT_ONCE
 
 
-def test_near_by_those_who_came_before_are_waited_for_until_all_have_come() -> None:
+def test_near_by_a_put_waits_until_the_usual_writers_have_come() -> None:
     pace = _pace(NEAR_S, crowd=10, put_s=10.0)
     assert pace.due_s(_window(9)) == 10.0 + GATHERED_MAX_S
     assert pace.due_s(_window(10)) == AT_ONCE
@@ -82,20 +82,20 @@ def test_near_by_puts_start_so_far_apart_at_most_however_many_may_come() -> None
     assert few.due_s(_window(1)) == many.due_s(_window(1)) == 10.0 + GATHERED_MAX_S
 
 
-def test_near_by_who_was_just_acknowledged_is_waited_for() -> None:
+def test_near_by_a_put_waits_for_just_acknowledged_writers() -> None:
     pace = _pace(NEAR_S, crowd=10, put_s=9.0, acknowledged_s=10.0)
     assert pace.due_s(_window(1)) == 10.0 + RETURN_SHARE * NEAR_S
     assert pace.due_s(_window(9)) == 10.0 + RETURN_SHARE * NEAR_S
 
 
-def test_near_by_nobody_waits_for_who_cannot_come() -> None:
+def test_near_by_a_put_does_not_wait_for_writers_under_way() -> None:
     pace = _pace(NEAR_S, crowd=10, put_s=10.0)
     pace.put(_window(8), 10.0)
     assert pace.due_s(_window(1)) == 10.0 + GATHERED_MAX_S
     assert pace.due_s(_window(2)) == AT_ONCE
 
 
-def test_whose_batches_are_under_way_is_not_waited_for() -> None:
+def test_put_does_not_wait_for_writers_whose_batches_are_under_way() -> None:
     pace = _pace(NEAR_S, crowd=4)
     pace.put(_window(3), 10.0)
     assert pace.due_s(_window(1)) == AT_ONCE

@@ -91,7 +91,7 @@ def test_a_disk_is_left_to_others_most_of_the_time() -> None:
     assert store.took_s == pytest.approx((1 + PAUSE_PER_WORK) * NAMES * store.each_s, rel=0.05)
 
 
-def test_whoever_is_far_behind_takes_no_pause() -> None:
+def test_trimmer_far_behind_takes_no_pause() -> None:
     store = TimedStore(0.001)
     trim(store, range(3 * BEHIND))
     hurried_s = store.gone[2 * BEHIND - 1][1] - store.gone[0][1]
@@ -107,7 +107,7 @@ def test_at_a_distance_many_are_deleted_at_the_same_time() -> None:
     assert store.took_s < 1.2 * NAMES * store.each_s / LANES
 
 
-def test_what_the_store_did_not_answer_for_is_deleted_by_a_later_trim() -> None:
+def test_names_without_an_answer_are_deleted_by_a_later_trim() -> None:
     store = TimedStore(0.001, answers_s=1.0)
     trim(store, range(NAMES), then=[range(NAMES, NAMES + 1)])
     assert 0 < store.answered[0] < NAMES

@@ -55,7 +55,7 @@ def test_a_setting_takes_every_number_that_kafka_takes_or_says_why_not() -> None
     assert stricter == STRICTER.keys()
 
 
-def test_a_default_is_kafkas_unless_the_setting_says_what_kafkas_is() -> None:
+def test_default_equals_kafkas_or_names_kafkas() -> None:
     for name in BROKER_SETTINGS.keys() & KAFKAS.keys():
         setting, kafkas = BROKER_SETTINGS[name], KAFKAS[name].default
         if setting.kind not in {SettingType.STRING, SettingType.LIST} and kafkas is not None:

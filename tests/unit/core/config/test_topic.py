@@ -78,7 +78,7 @@ def test_a_setting_has_a_reason_and_its_unit_is_the_end_of_its_name(setting: Set
         assert (setting.unit == unit) == setting.name.endswith(f".{unit}")
 
 
-def test_what_is_not_set_has_its_default() -> None:
+def test_topic_setting_has_its_default_when_not_set() -> None:
     config = parse_topic_configs({})
     assert config.given == {}
     assert config.whole("max.message.bytes") == 1_048_588
@@ -89,7 +89,7 @@ def test_what_is_not_set_has_its_default() -> None:
     assert len(config) == len(TOPIC_SETTINGS)
 
 
-def test_what_is_set_is_read_back_typed() -> None:
+def test_topic_setting_is_read_back_typed() -> None:
     config = parse_topic_configs(
         {
             "cleanup.policy": "compact, delete",

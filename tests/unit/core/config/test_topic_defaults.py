@@ -46,7 +46,7 @@ def test_a_wrong_name_is_refused_with_the_right_one(name: str, hint: str) -> Non
         parse_topic_defaults({name: "1"})
 
 
-def test_a_topics_setting_tells_its_own_value_then_that_of_all_then_the_built_in_one() -> None:
+def test_topic_setting_lists_own_value_default_and_built_in() -> None:
     told = {
         one.setting.name: one
         for one in topic_told({"retention.ms": "5"}, {"retention.ms": "7", "segment.ms": "9"})
@@ -60,13 +60,13 @@ def test_a_topics_setting_tells_its_own_value_then_that_of_all_then_the_built_in
     assert (told["segment.ms"].value, told["flush.ms"].value) == ("9", "10000")
 
 
-def test_defaults_are_told_with_or_without_what_is_built_in() -> None:
+def test_defaults_are_described_with_or_without_built_in_values() -> None:
     given = {"log.retention.ms": "7"}
     assert [one.setting.name for one in defaults_told(given, set_only=True)] == list(given)
     assert len(defaults_told(given, set_only=False)) == len(DEFAULT_SETTINGS)
 
 
-def test_what_is_not_understood_is_told_as_it_is_stored() -> None:
+def test_unknown_setting_is_described_as_stored() -> None:
     own = {"retention.ms": "5", "from.tomorrow": "x", "compression.type": "brotli"}
     told = [(one.setting.name, one.value) for one in topic_told(own, {"segment.ms": "soon"})]
     assert len(told) == len(dict(told)) == len(TOPIC_SETTINGS) + 1

@@ -201,7 +201,7 @@ def test_damage_is_named_and_changes_nothing(pool: ThreadPoolExecutor) -> None:
         compactor(store, pool).compact()
 
 
-def test_a_tombstone_hides_what_is_before_it_then_goes(pool: ThreadPoolExecutor) -> None:
+def test_tombstone_hides_earlier_records_and_is_removed_later(pool: ThreadPoolExecutor) -> None:
     clock = ManualClock()
     store = MemoryStore("tombstones", clock)
     log = PartitionLog(store, LAYOUT, clock=clock)
@@ -257,7 +257,7 @@ def test_records_without_a_time_are_protected_by_the_age_of_their_object() -> No
     assert merge_runs(Manifest(1, "n", 0, 8, mixed), COMPACT) == [mixed]
 
 
-def test_what_is_large_or_spans_a_long_time_is_not_merged() -> None:
+def test_large_or_long_objects_are_not_merged() -> None:
     large, small = COMPACT.segment_bytes // 2, 10
     sizes = [small] * 9 + [large] + [small] * 9
 
@@ -275,7 +275,7 @@ def test_what_is_large_or_spans_a_long_time_is_not_merged() -> None:
     assert runs(COMPACT.segment_ms // 4) == [5, 4, 5]
 
 
-def test_what_unfolds_to_full_objects_is_not_merged_again_and_again(
+def test_objects_that_decompress_to_full_size_are_merged_once(
     pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = MemoryStore("zeros")
@@ -301,7 +301,7 @@ def entry(base: int, end: int, name: str) -> Entry:
     return Entry(base, end, name, 10, end - base, 0, 0, 0, "n")
 
 
-def test_a_swap_needs_all_that_it_replaces_but_what_was_trimmed() -> None:
+def test_swap_needs_all_replaced_objects_except_trimmed_ones() -> None:
     old = entry(0, 4, "a"), entry(4, 8, "b"), entry(8, 9, "c")
     new = entry(0, 8, "x")
     swapping = swap([Replacement(old[:2], (new,))], Cleaning(8, 5))

@@ -78,7 +78,7 @@ def test_records_without_a_usable_time_are_as_old_as_their_object(stamp: int) ->
     assert retained_start(alone, rules, 60_501, lambda e: written[e.object]) == 5
 
 
-def test_the_store_tells_when_an_object_was_written() -> None:
+def test_written_time_comes_from_the_store() -> None:
     clock = ManualClock(now_ms=5_000)
     store = MemoryStore("written", clock)
     log = PartitionLog(store, LAYOUT, clock=clock)
@@ -100,7 +100,7 @@ def test_the_newest_segment_goes_by_time_only_when_it_has_rolled() -> None:
     assert retained_start(large, policy(retention_ms=1000, segment_bytes=1 << 20), 5_000) == 9
 
 
-def test_what_holds_no_record_has_no_age() -> None:
+def test_entry_without_records_has_no_age() -> None:
     marked = view_of(mark(0), entry(1, 5, newest=100), mark(5))
     assert retained_start(marked, policy(retention_ms=10, segment_ms=10_000), 5_000) == 5
     assert retained_start(view_of(mark(0)), policy(retention_ms=10), 1 << 50) == 0
@@ -196,7 +196,7 @@ def test_objects_go_only_when_the_delay_is_over(
     assert collect(store, clock) == []
 
 
-def test_what_was_never_in_a_manifest_waits_as_long(
+def test_object_never_in_a_manifest_waits_as_long(
     store: MemoryStore, clock: ManualClock, log: PartitionLog
 ) -> None:
     log.append_staged([log.stage([numbered(0, 3)])])
@@ -243,7 +243,7 @@ def test_manifests_beyond_the_kept_versions_go(
     assert collect(store, clock) == [LAYOUT.manifest_name(2)]
 
 
-def test_nothing_goes_while_manifests_do_not_tell_what_was_in_use(
+def test_no_object_is_deleted_while_manifests_do_not_show_its_use(
     store: MemoryStore, clock: ManualClock, log: PartitionLog
 ) -> None:
     log.append([numbered(0, 3)])

@@ -60,7 +60,7 @@ FIRST = referring(0, reference(1), reference(2))
 OTHER = referring(10, reference(3), producer=8)
 
 
-def test_the_segment_tells_who_wrote_and_has_no_rows_by_itself() -> None:
+def test_reference_segment_names_its_producer_and_has_no_rows() -> None:
     assert FIRST.rows == 0
     assert FIRST.producers == (ProducerBatch(7, 3, 40, 0, 10, TRANSACTIONAL_BIT),)
     plain = referring(0, reference(1), producer=None)
@@ -85,7 +85,7 @@ def test_the_first_marker_of_its_producer_decides() -> None:
     assert outcomes([*ends, again, marker(23, commit=True, producer=8)])[18] is True
 
 
-def test_in_the_tail_all_but_what_was_aborted_stands_for_what_it_refers_to() -> None:
+def test_references_in_the_tail_count_unless_aborted() -> None:
     assert [e.rows for e in chain(FIRST, OTHER).entries] == [5, 5, 5]
     committed = chain(FIRST, marker(10, commit=True))
     assert [(e.object, e.rows) for e in committed.entries][:2] == [
@@ -100,7 +100,7 @@ def test_in_the_tail_all_but_what_was_aborted_stands_for_what_it_refers_to() -> 
     )
 
 
-def test_a_manifest_takes_in_no_more_than_what_is_decided() -> None:
+def test_manifest_includes_only_decided_references() -> None:
     undecided = chain(FIRST, OTHER, marker(15, commit=True))
     taken = with_tail(undecided, 0)
     assert (taken.end_offset, len(taken.entries)) == (10, 2)
@@ -123,7 +123,7 @@ def test_a_fence_before_an_open_transaction_is_left_in_the_tail_with_it() -> Non
     assert [e.base_offset for e in opened.entries] == [0, 1]
 
 
-def test_the_log_start_passes_what_is_open_but_does_not_stop_within() -> None:
+def test_log_start_passes_an_open_transaction_but_not_into_it() -> None:
     view = chain(FIRST, marker(10, commit=True, producer=9))
     raised = raise_log_start(10)(view)
     assert raised is not None
@@ -136,7 +136,7 @@ def test_the_log_start_passes_what_is_open_but_does_not_stop_within() -> None:
     assert started.log_start_offset == 5
 
 
-def test_retention_stops_before_what_is_open() -> None:
+def test_retention_stops_before_an_open_transaction() -> None:
     old = referring(0, reference(1), producer=None)
     opened = referring(5, reference(2), reference(3))
     policy = RetentionPolicy.of(parse_topic_configs({"retention.bytes": "100"}))

@@ -145,7 +145,7 @@ def test_one_request_serves_several_reads_and_read_ahead_makes_them_wait_for_non
     assert values(first) == big(1)
 
 
-def test_the_cache_is_bounded_and_its_size_is_told(world: World) -> None:
+def test_cache_is_bounded_and_reports_its_size(world: World) -> None:
     world = World(cache_bytes=3 << 20)
     world.log.append([batch(big(12))])
     view = world.view()
@@ -190,7 +190,7 @@ def test_damaged_bytes_are_named_and_not_returned(world: World) -> None:
         world.run(world.reader.read(view, 0, 1))
 
 
-def test_append_time_is_told_as_append_time() -> None:
+def test_append_time_stays_append_time() -> None:
     world = World(codec=Codec.LZ4)
     view = world.run(take_leadership(COLD, 1, "a" * 32))
     settings = BatchSettings(timestamp_type=TimestampType.LOG_APPEND_TIME, leader_epoch=1)
@@ -212,7 +212,7 @@ def test_a_record_larger_than_a_batch_is_one_batch(world: World) -> None:
     assert values(world.read(0)) == [b"a", b"b" * (BATCH_BYTES + 1), b"c"]
 
 
-def test_what_compaction_emptied_is_covered_by_a_batch_without_records(world: World) -> None:
+def test_compacted_gap_is_covered_by_an_empty_batch(world: World) -> None:
     world.log.append([numbered(0, 5)])
     world.log.append([numbered(5, 1)])
     name = LAYOUT.rewritten_name(0, "e" * 32)
@@ -241,7 +241,7 @@ def test_records_below_the_log_start_are_not_searched(world: World) -> None:
     assert found.offset == 4
 
 
-def test_stretches_keep_transactions_apart_and_join_what_goes_on() -> None:
+def test_spans_separate_transactions_and_join_continued_ones() -> None:
     plain, transactional, marker = 0x00, 0x10, 0x30
     segment = Segment(
         LAYOUT.topic_id,

@@ -51,7 +51,7 @@ def test_the_newest_record_ends_the_search() -> None:
     assert found.searched == 1
 
 
-def test_what_a_leader_flushed_is_skipped_too() -> None:
+def test_flushed_segments_of_leaders_are_skipped_too() -> None:
     store = MemoryStore("find")
     view = run(take_leadership(PartitionView(LAYOUT), 1, "1" * 32), store)
     for n in range(3):
@@ -83,7 +83,7 @@ def test_a_lookup_costs_a_footer_and_a_page_for_each_segment() -> None:
     assert gets <= SEGMENTS + 1 + bounded + 2 * found.searched
 
 
-def test_a_damaged_filter_is_told_and_so_is_an_unknown_column() -> None:
+def test_damaged_filter_and_unknown_column_are_errors() -> None:
     store = MemoryStore("find")
     log = PartitionLog(store, LAYOUT, FILTERED)
     log.append([batch([b"v"], keys=[b"key"])])

@@ -61,7 +61,7 @@ def expected(base_offset: int, end_offset: int) -> list[bytes | None]:
     return [b"value-%d" % i for i in range(base_offset, end_offset)]
 
 
-def test_direct_readers_see_what_a_leader_flushed_and_its_fence_takes_no_offset(
+def test_direct_readers_see_flushed_records_and_fences_take_no_offset(
     store: ObjectStore,
 ) -> None:
     log = open_partition(store)
@@ -147,7 +147,7 @@ def test_a_leader_of_an_older_epoch_finds_itself_deposed(store: ObjectStore) -> 
 
 @pytest.mark.parametrize("absorbed", [False, True])
 @pytest.mark.parametrize("others", [2, 4, 6])
-def test_what_another_leader_flushed_is_adopted_with_its_end(
+def test_segment_of_another_leader_is_adopted_with_its_end(
     store: ObjectStore, others: int, absorbed: bool
 ) -> None:
     view = led(store)
@@ -316,7 +316,7 @@ def test_a_batch_that_its_topic_takes_is_stored_however_far_it_unfolds() -> None
 OFFSETS = ("offset", "timestamp", "timestampType", "key", "value", "headers")
 
 
-def test_what_an_older_version_could_not_read_is_shown_as_rows(
+def test_records_unreadable_to_an_older_version_are_shown_as_rows(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It kept such a batch as it came; this version reads it."""

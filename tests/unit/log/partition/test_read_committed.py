@@ -29,12 +29,12 @@ def marker(base_offset: int) -> bytes:
     )
 
 
-def test_a_transaction_is_told_if_a_batch_is_of_it() -> None:
+def test_aborted_transaction_is_returned_with_a_batch_of_it() -> None:
     assert met([ABORTED], [wire(3, 7), wire(5, 8)]) == [ABORTED]
     assert met([ABORTED], [wire(6, 7), marker(8)]) == [ABORTED]
 
 
-def test_one_that_compaction_removed_is_not_told_as_its_marker_is_gone_too() -> None:
+def test_aborted_transaction_removed_by_compaction_is_not_returned() -> None:
     assert met([ABORTED], [wire(9, 7)]) == [], "of the producer's next transaction"
     assert met([ABORTED], [wire(3, 8), wire(5, 7, transactional=False)]) == []
     assert met([ABORTED], [marker(8)]) == []

@@ -154,7 +154,7 @@ def test_time_lookup_passes_over_deleted_records(store: MeteredStore) -> None:
     assert found.offset == 3
 
 
-def test_log_append_time_overrides_what_the_producer_said(store: MeteredStore) -> None:
+def test_log_append_time_overrides_the_producers_time(store: MeteredStore) -> None:
     log = open_partition(store, LogConfig(timestamp_type=TimestampType.LOG_APPEND_TIME))
     log.append([batch([b"a"], timestamps_ms=[1])])
     (one,) = log.read(0, 1, ("timestamp", "timestampType"))

@@ -239,7 +239,7 @@ def test_a_newer_format_is_refused_by_name(
         open_partition(store).view()
 
 
-def test_what_lies_before_a_damaged_segment_of_the_tail_is_read(store: MemoryStore) -> None:
+def test_records_before_a_damaged_segment_of_the_tail_are_read(store: MemoryStore) -> None:
     """Both old and new readers of the log read it, and no writer appends behind it."""
     known = open_partition(store)
     for i in range(4):

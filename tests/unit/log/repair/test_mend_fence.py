@@ -62,7 +62,7 @@ def test_a_damaged_fence_is_passed_over_where_the_segment_after_it_can_be_read(
     assert PartitionLog(store, LAYOUT, pool=pool).append([numbered(0, 1)]).base_offset == 0
 
 
-def test_a_damaged_fence_before_another_one_is_given_up_by_who_leads(
+def test_damaged_fence_before_another_is_given_up_by_the_leader(
     pool: ThreadPoolExecutor,
 ) -> None:
     clock = ManualClock()

@@ -150,7 +150,7 @@ def _end(damage: Damage) -> int:
 
 
 @pytest.mark.parametrize("harm", HARM)
-def test_what_is_told_to_be_lost_is_what_a_reader_misses(
+def test_reported_losses_equal_the_records_a_reader_misses(
     made: Made, pool: ThreadPoolExecutor, harm: str
 ) -> None:
     objects, clock = made
@@ -211,7 +211,7 @@ def _check_way_out(
         assert log.append([numbered(0, 2)]).base_offset == end
 
 
-def test_a_merge_that_is_damaged_gives_way_to_what_it_was_made_of(
+def test_damaged_merge_is_replaced_by_its_parts(
     pool: ThreadPoolExecutor,
 ) -> None:
     store, clock = direct_log("merge", pool)
@@ -231,7 +231,7 @@ def test_a_merge_that_is_damaged_gives_way_to_what_it_was_made_of(
     assert len(readable(store, after.view, pool)) == len(readable(store, before.view, pool)) + 24
 
 
-def test_a_compacted_object_does_not_give_way_to_batches_whose_marker_is_gone(
+def test_compacted_object_is_not_replaced_by_batches_without_marker(
     pool: ThreadPoolExecutor,
 ) -> None:
     clock = ManualClock()
@@ -263,7 +263,7 @@ def test_a_compacted_object_does_not_give_way_to_batches_whose_marker_is_gone(
     assert mended(store, look(store, clock, pool), clock, pool) == []
 
 
-def test_a_snapshot_of_producers_that_contradicts_the_segments_is_told_and_goes(
+def test_contradicting_producer_snapshot_is_reported_and_deleted(
     pool: ThreadPoolExecutor,
 ) -> None:
     clock = ManualClock()
@@ -284,7 +284,7 @@ def test_a_snapshot_of_producers_that_contradicts_the_segments_is_told_and_goes(
     assert look(store, clock, pool).damages == ()
 
 
-def test_ranges_are_named_as_they_were_told(pool: ThreadPoolExecutor) -> None:
+def test_ranges_are_accepted_as_reported(pool: ThreadPoolExecutor) -> None:
     store, clock = direct_log("ranges", pool)
     end = look(store, clock, pool).view.end_offset
     store.put(LAYOUT.key(LAYOUT.chain_name(27)), b"damaged")
@@ -446,7 +446,7 @@ def test_a_damaged_filter_of_keys_loses_nothing_and_is_written_anew(
     assert [b.column("value").to_pylist() for b in got.records] == [[b"value-38"]]
 
 
-def test_a_batch_that_nobody_can_read_is_given_up_when_it_is_named(
+def test_unreadable_batch_is_given_up_when_it_is_named(
     pool: ThreadPoolExecutor,
 ) -> None:
     clock = ManualClock()

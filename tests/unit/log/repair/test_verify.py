@@ -92,7 +92,7 @@ def test_a_damaged_footer_and_a_missing_object_are_found_by_any(
     assert [(d.lost_base, d.lost_end) for d in found] == [(0, 3), (3, 6)]
 
 
-def test_a_hole_in_the_chain_tells_what_cannot_be_reached(
+def test_hole_in_the_chain_reports_unreachable_objects(
     log: PartitionLog, store: MemoryStore, look: Look
 ) -> None:
     damage(store, LAYOUT.chain_name(6), -1)
@@ -114,7 +114,7 @@ def test_a_damaged_manifest_loses_no_record(
     assert look().rows == 12
 
 
-def test_names_of_others_are_told(log: PartitionLog, store: MemoryStore, look: Look) -> None:
+def test_foreign_names_are_reported(log: PartitionLog, store: MemoryStore, look: Look) -> None:
     store.put(LAYOUT.key("log/notes.txt"), b"mine")
     assert look().foreign == (LAYOUT.key("log/notes.txt"),)
 
@@ -131,9 +131,7 @@ def test_a_led_and_compacted_partition_is_whole(
     assert (found.rows, found.end_offset) == (7, 12)
 
 
-def test_a_batch_that_nobody_can_read_is_named_and_the_rest_is_whole(
-    store: MemoryStore, look: Look
-) -> None:
+def test_unreadable_batch_is_named_and_the_rest_is_whole(store: MemoryStore, look: Look) -> None:
     put_unreadable(store, LAYOUT)
     for found in (look(), look(deep=False)):
         (one,) = found.damages

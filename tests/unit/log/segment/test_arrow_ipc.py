@@ -59,7 +59,7 @@ def test_columns_come_back(codec: str, wanted: tuple[str, ...], rows: pa.RecordB
     found.validate(full=True)
 
 
-def test_what_is_not_compressed_is_not_copied() -> None:
+def test_uncompressed_buffers_are_not_copied() -> None:
     part = encoded(ROWS, "none")
     (value,) = read(part, SCHEMA, ("value",)).columns
     address = value.buffers()[2].address

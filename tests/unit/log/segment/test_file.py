@@ -85,7 +85,7 @@ _SCHEMA = pa.schema(
 @given(
     st.lists(_COLUMNS, min_size=1, max_size=30), st.sampled_from(["none", "lz4", "zstd"]), st.data()
 )
-def test_arrow_reads_any_slices_and_finds_what_it_would_have_written(
+def test_arrow_reads_any_slices_as_if_it_had_written_them(
     records: list[dict[str, object]], codec: str, data: st.DataObject
 ) -> None:
     whole = pa.RecordBatch.from_pylist(records, _SCHEMA)
@@ -143,7 +143,7 @@ class Counting:
 
 @pytest.mark.parametrize("make", [noise, letters])
 @pytest.mark.parametrize("size_bytes", [SAMPLED_BYTES_MIN, MIB - 1, MIB, 5 * MIB])
-def test_of_what_does_not_become_smaller_only_samples_are_compressed(
+def test_incompressible_data_is_compressed_only_in_samples(
     make: Callable[[int], bytes], size_bytes: int
 ) -> None:
     codec = Counting()
@@ -191,6 +191,6 @@ def test_some_records_of_text_among_others_of_noise_are_seen(
     assert stored_bytes(data, LZ4) == LZ4.compress(data, asbytes=False).size < len(data)
 
 
-def test_zstd_sees_what_no_sample_shows() -> None:
+def test_zstd_compresses_repetition_that_no_sample_shows() -> None:
     data = noise(300_000) * 3
     assert stored_bytes(data, pa.Codec("zstd")) < 310_000

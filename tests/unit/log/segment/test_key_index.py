@@ -117,7 +117,7 @@ def test_the_footer_says_it_and_an_impossible_one_is_refused() -> None:
         from_metadata({SEGMENT_KEY: text, CRC_KEY: str(crc32c(text.encode()))}, LAYOUT, "object")
 
 
-def test_an_object_with_a_filter_is_as_large_as_its_footer_tells() -> None:
+def test_object_with_a_filter_has_the_size_in_its_footer() -> None:
     store = MemoryStore("test")
     log = open_partition(store, LogConfig(codec="none", indexes_keys=True))
     keys = [b"%d" % n for n in range(1000)]

@@ -172,7 +172,7 @@ def test_compressed_records_that_a_client_cannot_read_are_refused(
         {"records": [record(0), b"\x02\x00"]},
     ],
 )
-def test_malformed_records_are_refused_whatever_their_codec(
+def test_malformed_records_are_rejected_with_any_codec(
     codec: Codec, malformed: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidRecord):
@@ -205,7 +205,7 @@ def test_gzip_padded_with_zeros_is_taken_as_java_takes_it() -> None:
     assert decode(data).records.num_rows == 3
 
 
-def test_what_the_header_misstates_with_a_right_checksum_is_never_sent_again() -> None:
+def test_wrong_header_with_a_right_checksum_is_never_returned() -> None:
     good = produced([NOW_MS])
     for fields in ({"record_count": -1}, {"attributes": 5}, {"last_offset_delta": -1}):
         with pytest.raises(InvalidRecord):
@@ -225,7 +225,7 @@ def test_the_newest_timestamp_is_that_of_the_records(codec: Codec, claimed: int)
     assert check_batch(old, RULES, NOW_MS).header.max_timestamp == -1
 
 
-def test_records_at_fault_are_told_from_the_others() -> None:
+def test_record_errors_name_only_the_invalid_records() -> None:
     keys = [b"a", None, b"b", None]
     with pytest.raises(InvalidRecord) as caught:
         check_batch(produced([NOW_MS] * 4, keys=keys).data, COMPACTED, NOW_MS)

@@ -100,7 +100,7 @@ def check_same(leader: Leader) -> None:
     assert again.check(retried) is not None
 
 
-def test_without_a_snapshot_all_leaders_segments_tell(leader: Leader) -> None:
+def test_producers_load_from_all_segments_without_a_snapshot(leader: Leader) -> None:
     check_same(leader)
     leader.absorb()
     check_same(leader)
@@ -109,7 +109,7 @@ def test_without_a_snapshot_all_leaders_segments_tell(leader: Leader) -> None:
 
 
 @pytest.mark.parametrize("absorbed", [False, True])
-def test_a_snapshot_spares_reading_what_came_before(leader: Leader, absorbed: bool) -> None:
+def test_snapshot_spares_reading_earlier_segments(leader: Leader, absorbed: bool) -> None:
     leader.save()
     leader.flush(leader.produce(7, 6))
     if absorbed:

@@ -149,7 +149,7 @@ def test_transactions_are_rebuilt_from_segments() -> None:
         states.check_marker(9, 0, 6)
 
 
-def test_the_sequence_after_a_marker_whose_batches_are_not_known_may_be_any() -> None:
+def test_sequence_after_a_marker_of_unknown_batches_may_be_any() -> None:
     control = ProducerBatch(9, 4, -1, 0, 1, TRANSACTIONAL_BIT | CONTROL_BIT)
     stored = segment(10, 11, control, markers=(Marker(0, 1, ABORT, COORDINATOR_7),))
     states = rebuilt([stored], [], now_ms=1)

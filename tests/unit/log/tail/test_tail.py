@@ -34,7 +34,7 @@ def claiming(timestamp_ms: int, batch: CheckedBatch) -> CheckedBatch:
     return CheckedBatch(parse_header(data), data)
 
 
-def test_lookups_by_timestamp_pass_over_what_cannot_be_read() -> None:
+def test_lookups_by_timestamp_skip_unreadable_batches() -> None:
     tail = Tail(10)
     tail.append_as_leader(unreadable(900), 1)
     tail.append_as_leader(produced([100, 300, 200]), 1)
@@ -59,7 +59,7 @@ def test_the_append_time_is_the_time_of_every_record() -> None:
     assert find_timestamp(tail, 501, 2) is None
 
 
-def test_what_is_kept_is_not_the_producers_buffer() -> None:
+def test_tail_keeps_a_copy_of_the_producers_buffer() -> None:
     buffer = bytearray(produced([1]).data)
     tail = Tail(0)
     kept = tail.append_as_leader(check_batch(memoryview(buffer), RULES, 0), 1)

@@ -64,7 +64,7 @@ def test_a_batch_that_overtook_the_first_of_its_transaction_waits() -> None:
     assert states.check(header(0), verification) is None
 
 
-def test_who_is_fenced_is_not_asked_about() -> None:
+def test_fenced_producer_is_not_verified() -> None:
     states = ProducerStates()
     states.record_marker(7, 5, COMMIT, 0, 1)
     assert states.begin_verification(7, 4, 0, 1) is None
@@ -85,7 +85,7 @@ def test_a_marker_sent_again_does_not_end_the_next_transaction() -> None:
     states.check_marker(7, 2, 3, ends_older=True)
 
 
-def test_questions_that_nobody_answered_are_forgotten() -> None:
+def test_unanswered_verifications_are_forgotten() -> None:
     states = ProducerStates()
     verification = states.begin_verification(7, 0, 0, now_ms=1_000)
     states.expire(1_500, 1_000)

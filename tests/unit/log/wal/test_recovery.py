@@ -81,7 +81,7 @@ def test_each_partition_gets_its_own_batches_of_a_log_read_once(recovery: Recove
     assert tails[0].size_bytes == sum(len(b.data) for bs in tails[0].batches.values() for b in bs)
 
 
-def test_what_is_flushed_is_left_out(recovery: Recovery) -> None:
+def test_flushed_batches_are_left_out(recovery: Recovery) -> None:
     batches = [taken(0), taken(2), taken(4)]
     recovery.run(take_leadership(PartitionView(LAYOUT), 1, "d" * 32))
     for batch in batches:
@@ -92,7 +92,7 @@ def test_what_is_flushed_is_left_out(recovery: Recovery) -> None:
     assert recovery.recovered() == []
 
 
-def test_epochs_not_logs_tell_the_order(recovery: Recovery) -> None:
+def test_recovered_batches_are_ordered_by_epoch_not_by_log(recovery: Recovery) -> None:
     recovery.window(WAL, taken(0, epoch=1))
     recovery.window(NEXT_WAL, taken(2, epoch=2))
     recovery.window(WAL, taken(4, epoch=3))
@@ -100,7 +100,7 @@ def test_epochs_not_logs_tell_the_order(recovery: Recovery) -> None:
     assert recovery.recovered(NEXT_WAL, WAL) == [(0, 1), (2, 2), (4, 3)]
 
 
-def test_what_a_leader_took_beyond_its_successors_beginning_was_never_committed(
+def test_records_beyond_the_successors_start_are_left_out(
     recovery: Recovery,
 ) -> None:
     recovery.window(WAL, taken(0, epoch=1), taken(2, epoch=1), taken(4, epoch=1))
@@ -130,7 +130,7 @@ def test_two_batches_of_one_epoch_at_one_offset_are_damage(recovery: Recovery) -
         recovery.recovered()
 
 
-def test_a_batch_that_is_not_what_its_row_says_is_damage(recovery: Recovery) -> None:
+def test_batch_that_contradicts_its_row_is_damage(recovery: Recovery) -> None:
     recovery.window(WAL, taken(0)._replace(base_offset=3))
     with pytest.raises(DataCorrupt, match="not what its row says"):
         recovery.recovered()

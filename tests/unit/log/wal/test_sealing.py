@@ -133,7 +133,7 @@ def test_an_incarnation_sealed_before_it_registers_never_does() -> None:
         run(register(WAL, "r"), store)
 
 
-def test_the_seal_goes_to_the_first_gap_and_what_is_above_is_ignored() -> None:
+def test_seal_goes_to_the_first_gap_and_later_names_are_ignored() -> None:
     store = _log(0, 0, 0, 0)
     store.delete(WAL.key(3))  # a put still under way when a later one had arrived
     sealed = run(seal(WAL, "s"), store)

@@ -111,14 +111,14 @@ def test_a_name_that_is_gone_below_a_seal_ends_the_log() -> None:
     assert run(seal(WAL, "again"), store) == sealed
 
 
-def test_of_a_log_that_is_forced_what_is_gone_was_flushed() -> None:
+def test_missing_windows_of_a_forced_log_were_flushed() -> None:
     store = _log(4, forced=True)
     run(seal(WAL, "s"), store)
     store.delete(WAL.key(2))
     assert _read(store) == ([1, 3, 4], None)
 
 
-def test_marks_tell_that_the_log_may_be_torn_when_nothing_else_is_left() -> None:
+def test_marks_show_a_torn_log_when_nothing_else_is_left() -> None:
     store = _log(2)
     sealed = run(seal(WAL, "s"), store)
     assert sealed == Sealed(3, 0, forced=False)

@@ -55,7 +55,7 @@ def window(sequence: int, boundary: int, acknowledged: int) -> PutWindow:
     return PutWindow(sequence, boundary, acknowledged=acknowledged)
 
 
-def test_windows_are_acknowledged_in_order_whatever_order_their_puts_end_in() -> None:
+def test_windows_are_acknowledged_in_order_for_any_order_of_puts() -> None:
     writer = WalWriter(in_flight_max=3)
     put = [writer.handle(WindowReady()) for _ in range(3)]
     assert put == [(window(1, 0, 0),), (window(2, 0, 0),), (window(3, 0, 0),)]
@@ -81,7 +81,7 @@ def test_names_are_trimmed_once_an_acknowledged_window_carries_the_boundary() ->
     assert writer.handle(_durable(4)) == (Acknowledge(5), Trim(1, 3))
 
 
-def test_what_was_flushed_before_it_was_acknowledged_is_not_trimmed_early() -> None:
+def test_window_flushed_before_its_acknowledgement_is_not_trimmed() -> None:
     writer = WalWriter(in_flight_max=2)
     writer.handle(WindowReady())
     writer.handle(Flushed(2))  # the in-sync brokers had it, and L1 was faster than the put
@@ -118,7 +118,7 @@ def test_our_own_object_under_the_name_is_durable(outcome: PutOutcome) -> None:
 
 @pytest.mark.parametrize("outcome", [PutOutcome.EXISTS, PutOutcome.UNKNOWN])
 @pytest.mark.parametrize("there", [_seal(), _window("other").data], ids=["seal", "window"])
-def test_somebody_elses_object_under_the_name_fences(outcome: PutOutcome, there: bytes) -> None:
+def test_foreign_object_under_the_name_fences(outcome: PutOutcome, there: bytes) -> None:
     placing = place(_window("n"))
     next(placing)
     placing.send(outcome)
@@ -137,7 +137,7 @@ def test_a_put_that_did_not_arrive_is_sent_again_unchanged() -> None:
     assert end.value.value is PutOutcomes.DURABLE
 
 
-def test_a_store_that_never_tells_leaves_the_outcome_unknown() -> None:
+def test_put_without_any_answer_has_an_unknown_outcome() -> None:
     placing = place(_window("n"))
     next(placing)
     for _ in range(UNKNOWN_TRIES_MAX - 1):

@@ -172,7 +172,7 @@ def test_a_client_authenticates_again_and_again() -> None:
         assert not sasl.expired(now_ms + 5000)
 
 
-def test_nothing_else_is_accepted_while_a_client_authenticates_again() -> None:
+def test_other_requests_are_rejected_during_reauthentication() -> None:
     sasl = authenticator(5000)
     log_in(sasl)
     sasl.handshake("A", 1, NOW_MS + 4000)

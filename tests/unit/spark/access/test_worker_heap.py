@@ -36,7 +36,7 @@ def is_kept(thing: object) -> bool:
     return all(one is not thing for one in gc.get_objects())
 
 
-def test_the_first_read_and_the_first_write_of_a_worker_keep_what_is_imported() -> None:
+def test_first_read_and_first_write_of_a_worker_freeze_imports() -> None:
     log = new_log()
     log.create_topic("t", 1)
     append(log, "t", 0, numbered(0, 3))
@@ -59,7 +59,7 @@ def test_a_task_that_fails_keeps_it_too() -> None:
     assert is_kept(imported)
 
 
-def test_what_later_tasks_leave_behind_is_collected() -> None:
+def test_garbage_of_later_tasks_is_collected() -> None:
     with imports_kept("reading"):
         pass
     with imports_kept("reading"):

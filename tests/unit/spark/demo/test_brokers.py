@@ -6,7 +6,7 @@ from sparklog.spark.demo.brokers import out_of_order
 from sparklog.spark.demo.plain_client import Read
 
 
-def test_order_is_by_partition_whatever_the_order_of_reading() -> None:
+def test_order_is_by_partition_for_any_order_of_reading() -> None:
     found = [Read(1, 0, 1), Read(0, 1, 2), Read(0, 0, 0), Read(1, 7, 3)]
     assert out_of_order(found) == 0
 

@@ -26,7 +26,7 @@ def test_the_package_has_a_year_of_flights_planes_and_weather() -> None:
     assert lines == {"flights": 336_776, "planes": 3_322, "weather": 26_115}
 
 
-def test_a_missing_package_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flights, "PACKAGE", "no_such_package")
     with pytest.raises(InvalidRequest, match="make setup"):
         package_folder()

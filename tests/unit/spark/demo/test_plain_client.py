@@ -35,7 +35,7 @@ def test_a_record_may_be_acknowledged_without_its_offset() -> None:
     assert len(client.told_s(2)) == 1
 
 
-def test_what_was_refused_is_kept_with_the_reason() -> None:
+def test_rejected_message_is_kept_with_the_reason() -> None:
     client = answered(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), 2)
     assert client.acknowledged == []
     assert "size" in client.failed[0].lower()

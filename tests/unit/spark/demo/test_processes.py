@@ -50,7 +50,7 @@ def test_reports_are_json_lines_and_the_rest_is_logged(tmp_path: Path) -> None:
     assert sorted(logged) == ["1,000 records, 5 s", "WARN noise", "error: not really", "{noise}"]
 
 
-def test_a_process_answers_what_it_is_sent(tmp_path: Path) -> None:
+def test_process_answers_its_input(tmp_path: Path) -> None:
     code = "import sys; [print('{\"n\": %s}' % line.strip(), flush=True) for line in sys.stdin]"
     with Children(tmp_path / "log") as children:
         child = children.start(_python(code), os.environ)

@@ -78,7 +78,7 @@ class PausedBody(io.RawIOBase):
         return b"late"[:size]
 
 
-def test_a_client_that_pauses_amid_a_put_holds_up_nobody() -> None:
+def test_client_that_pauses_amid_a_put_delays_no_other() -> None:
     app = OneWriteAtATime(LooksThenStores())
     paused = PausedBody()
 
@@ -109,7 +109,7 @@ def test_a_body_arrives_whole_with_a_length_and_in_chunks(told: dict[str, Any]) 
     assert bodies == [b"sent"]
 
 
-def test_it_is_motos_s3() -> None:
+def test_s3_server_of_the_demo_is_motos() -> None:
     app = s3_app()
     known: dict[str, Any] = {
         "HTTP_AUTHORIZATION": "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/x"

@@ -82,7 +82,7 @@ def test_a_topic_is_read_with_all_its_partitions(tmp_path: Path) -> None:
     assert found.column("offset").to_pylist() == [0, 1, 0]
 
 
-def test_a_delta_table_is_what_its_log_says(tmp_path: Path) -> None:
+def test_delta_table_is_read_by_its_log(tmp_path: Path) -> None:
     (tmp_path / "_delta_log").mkdir()
     for number, name in enumerate(("old", "new one", "more")):
         parquet.write_table(pa.table({"n": [number]}), tmp_path / f"{name}.parquet")

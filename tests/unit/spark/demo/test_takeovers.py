@@ -5,7 +5,7 @@ from __future__ import annotations
 from sparklog.spark.demo.brokers import taken_over_at_s
 
 
-def test_what_the_dying_leader_still_acknowledges_is_no_take_over() -> None:
+def test_late_acknowledgement_of_the_dying_leader_is_no_take_over() -> None:
     acknowledged_s = [9.9, 10.02, 10.04, 11.0, 11.01, 11.2]
     assert taken_over_at_s(10.0, 11.1, acknowledged_s) == 11.0
 

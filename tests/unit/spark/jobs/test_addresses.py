@@ -48,7 +48,7 @@ def test_an_advertised_name_of_elsewhere_is_listened_to() -> None:
     ("master", "listen"),
     [*itertools.product((*LOCAL, *CLUSTERS), (None, "", "0.0.0.0", "::", "::1", "10.0.0.7"))],
 )
-def test_what_is_advertised_is_listened_to_unless_the_user_says_both(
+def test_advertised_address_is_listened_to_unless_both_are_set(
     master: str, listen: str | None
 ) -> None:
     found = place(master, listen)
@@ -60,7 +60,7 @@ def test_what_is_advertised_is_listened_to_unless_the_user_says_both(
     ("host", "loopback"),
     [("127.0.1.1", True), ("::1", True), ("localhost", True), (OWN, False), ("kafka", False)],
 )
-def test_loopback_is_told_from_other_addresses(host: str, loopback: bool) -> None:
+def test_loopback_addresses_are_recognised(host: str, loopback: bool) -> None:
     assert is_loopback(host) is loopback
 
 

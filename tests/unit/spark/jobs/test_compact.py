@@ -118,7 +118,7 @@ def _fail() -> None:
     raise InvalidRecord("no")
 
 
-def test_a_task_unpacks_its_work_at_low_priority_without_importing_anything_before() -> None:
+def test_task_unpacks_its_work_at_low_priority_before_imports() -> None:
     pickler: Any = cloudpickle
     data = pickler.dumps(packed(_total))
     program = (
@@ -199,7 +199,7 @@ def test_a_call_is_understood() -> None:
     assert (job.topics, job.dry_run, job.force, job.merges) == (("a",), False, True, False)
 
 
-def test_the_report_adds_up_and_tells_who_was_faster() -> None:
+def test_report_adds_up_and_names_a_faster_rival() -> None:
     outcome = {
         "rows_before": 10, "rows_after": 4, "bytes_before": 2048, "bytes_after": 1024,
         "objects_before": 3, "objects_after": 1, "dirty_ratio": 1.0, "overtaken": False,

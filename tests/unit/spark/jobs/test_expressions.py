@@ -31,13 +31,13 @@ def test_commas_inside_quotes_and_brackets_do_not_cut(text: str, parts: list[str
 
 
 @pytest.mark.parametrize("text", ["", "a,", ",a", "a,,b", "f(a", "'a", "f(a, [b)", '"a'])
-def test_what_cannot_be_cut_is_refused(text: str) -> None:
+def test_text_that_cannot_be_cut_is_rejected(text: str) -> None:
     with pytest.raises(InvalidRequest):
         split_expressions(text)
 
 
 @given(st.lists(st.text("abc xyz=.+-'(", max_size=12), min_size=1, max_size=5))
-def test_quoted_pieces_come_back_whatever_they_hold(pieces: list[str]) -> None:
+def test_quoted_pieces_come_back_unchanged(pieces: list[str]) -> None:
     quoted = ["'" + piece.replace("'", "''") + "'" for piece in pieces]
     assert split_expressions(", ".join(quoted)) == quoted
 

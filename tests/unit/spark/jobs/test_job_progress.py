@@ -61,7 +61,7 @@ def test_time_before_the_start_does_not_count() -> None:
     assert progress.elapsed_s() == pytest.approx(2)
 
 
-def test_tasks_and_bytes_are_told_when_they_are_known() -> None:
+def test_progress_shows_tasks_and_bytes_when_known() -> None:
     said = progress_text(Tally(2000, 3 << 20, 1, 8), 4.0)
     assert said == "2,000 records, 3.0 MiB, 500 records/s, task 1 of 8, 4 s"
 

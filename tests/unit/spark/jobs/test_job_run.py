@@ -94,7 +94,7 @@ def test_sigterm_ends_a_job_with_143_and_leaves_the_old_handler() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_what_sparklog_said_is_found_in_sparks_trace() -> None:
+def test_sparklogs_message_is_found_in_sparks_trace() -> None:
     line = failure_line(OSError(TRACE))
     assert line == "a row asks for a partition. topic=t partition=9"
 
@@ -104,7 +104,7 @@ def test_sparks_own_words_lose_their_trace_and_their_line_breaks() -> None:
     assert failure_line(OSError(text)) == "[PATH_NOT_FOUND] Path does not exist: x."
 
 
-def test_of_a_java_error_its_message_is_told() -> None:
+def test_java_error_is_reported_by_its_message() -> None:
     text = (
         "An error occurred while calling o1180.save.\n: org.apache.spark.SparkException: [SOME] "
         "Nothing to be found.\n\tat org.apache.spark.Some.thing(Some.scala:1)\n"
@@ -117,7 +117,7 @@ def test_a_message_without_end_is_cut() -> None:
     assert len(failure_line(OSError("x" * 100_000))) < 3000
 
 
-def test_a_wrong_call_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_call_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     def body(*_: object) -> ProgressReport:
         raise AssertionError("it was called wrongly")
 

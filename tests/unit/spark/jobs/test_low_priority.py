@@ -12,7 +12,7 @@ from sparklog.store.background_io import NICEST, makes_way, threads_of
 from tests.harness.waiting import eventually
 
 
-def test_where_the_idle_class_is_refused_upkeep_is_as_nice_as_can_be() -> None:
+def test_upkeep_has_the_highest_niceness_without_the_idle_class() -> None:
     # In a process of its own: in this one upkeep may have left threads of libraries.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         pool.submit(_without_the_idle_class).result()
@@ -26,14 +26,14 @@ def test_stores_see_that_a_thread_makes_way() -> None:
     threads.shutdown()
 
 
-def test_who_makes_way_has_a_thread_for_each_processor() -> None:
+def test_upkeep_has_a_thread_for_each_processor() -> None:
     many = 1000
     assert threads_of(many) == many
     assert at_low_priority(lambda: threads_of(many)) == max(2, len(_half_of_the_processors()))
     assert at_low_priority(lambda: threads_of(1)) == 1
 
 
-def test_who_makes_way_has_half_of_the_processors() -> None:
+def test_upkeep_has_half_of_the_processors() -> None:
     def seen() -> tuple[set[int], set[int]]:
         with ThreadPoolExecutor(1) as threads:
             return os.sched_getaffinity(0), threads.submit(os.sched_getaffinity, 0).result()

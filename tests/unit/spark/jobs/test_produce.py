@@ -26,7 +26,7 @@ def rows(name: str) -> pa.RecordBatch:
     )
 
 
-def test_header_names_are_sent_as_text_and_what_is_not_text_is_refused() -> None:
+def test_header_names_are_sent_as_text_and_others_are_rejected() -> None:
     with Brokers(f"memory://{uuid4()}") as brokers:
         with sparklog.Admin(brokers.bootstrap) as admin:
             admin.create_topic("t", partitions=1)

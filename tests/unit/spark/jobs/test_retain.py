@@ -66,7 +66,7 @@ def test_the_log_start_moves_first_and_objects_go_in_a_later_run(
     assert (third["let_go"], third["deleted_objects"], third["waiting_objects"]) == (0, 0, 0)
 
 
-def test_what_only_the_tail_points_at_goes_as_soon_as_other_objects(
+def test_objects_referenced_by_the_tail_are_deleted_like_others(
     log: Log, clock: ManualClock
 ) -> None:
     partition = log.partition("t", 0)
@@ -96,7 +96,9 @@ def test_nothing_is_deleted_by_a_setting_that_only_a_newer_version_understands(
     assert log.partition("t", 0).view().log_start_offset == 0
 
 
-def test_what_a_record_publishes_stays_until_it_is_published(log: Log, clock: ManualClock) -> None:
+def test_staged_objects_of_a_commit_record_stay_until_published(
+    log: Log, clock: ManualClock
+) -> None:
     log.alter_configs("t", {"retention.bytes": "-1"})
     partition = log.partition("t", 0)
     staged = partition.stage([numbered(0, 2)])
@@ -132,7 +134,7 @@ def test_a_call_is_understood() -> None:
     assert parse_retain(["--root", "/x", "--orphan-hours", "2"]).orphan_age_ms == 7_200_000
 
 
-def test_a_failed_partition_is_told_and_makes_the_job_fail() -> None:
+def test_failed_partition_is_reported_and_fails_the_job() -> None:
     answers = (
         PartitionAnswer("t", 0, {"let_go": 3}, "", {"get": 2, "list": 1}),
         PartitionAnswer("t", 1, {}, "DataCorrupt: bad. object=x", {"get": 1}),

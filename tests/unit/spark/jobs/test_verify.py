@@ -40,7 +40,7 @@ def parsed(*words: str) -> VerifyJob:
         (("--drop-damaged", "__cluster_metadata:0:1-2"), "copy of the bucket"),
     ],
 )
-def test_a_wrong_call_is_told(
+def test_wrong_call_is_reported(
     words: Sequence[str], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stop:
@@ -82,7 +82,7 @@ def log() -> Log:
     return opened
 
 
-def test_what_is_repaired_given_up_and_left_ends_with_different_codes(
+def test_exit_codes_differ_for_repaired_given_up_and_left_damage(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run_job(log, monkeypatch).ended_by is None
@@ -123,7 +123,7 @@ def test_a_registry_that_cannot_be_read_is_looked_at_alone(
     assert "only the registry was looked at" in report.to_text()
 
 
-def test_what_snapshots_have_is_looked_at_also_of_deleted_topics(
+def test_snapshots_of_deleted_topics_are_verified_too(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     snapshot = create_snapshot(log, "s", ["t"])

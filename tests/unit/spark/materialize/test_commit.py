@@ -44,7 +44,7 @@ def test_a_commit_reads_back_as_it_was_written(
     assert commit.offsets == offsets_in(covered) == sum(len(one) for one in covered.values())
 
 
-def test_a_commit_tells_topic_partition_from_and_until() -> None:
+def test_commit_records_topic_partition_from_and_until() -> None:
     commit = TableCommit(1, "n", ORIGIN, {0: OffsetRange(3, 5)}, Values())
     document = json.loads(commit.to_json())
     assert document["topic"] == "t"
@@ -66,7 +66,7 @@ def test_a_damaged_commit_and_one_of_a_newer_version_are_no_reason_to_begin_anew
         parse_commit('{"sparklog": 2}')
 
 
-def test_a_table_of_something_else_is_refused() -> None:
+def test_foreign_table_is_rejected() -> None:
     last = TableCommit(1, "n", ORIGIN, {}, Values())
     check_origin(last, ORIGIN, fail_on_data_loss=True)
     for other in (CommitOrigin("u", "id-1"), CommitOrigin("t", "id-1", "upsert")):
@@ -104,7 +104,7 @@ def test_a_batch_begins_where_the_table_ends(
         ({0: 21}, 20),  # the log is a copy from before
     ],
 )
-def test_a_gap_is_refused_unless_told_to_go_on(known: dict[int, int], starts: int) -> None:
+def test_gap_is_rejected_unless_the_option_permits_it(known: dict[int, int], starts: int) -> None:
     with pytest.raises(OffsetOutOfRange, match="--fail-on-data-loss"):
         next_starts(known, HELD, first=False, fail_on_data_loss=True)
     assert next_starts(known, HELD, first=False, fail_on_data_loss=False) == {0: starts}

@@ -41,7 +41,7 @@ def test_a_fields_column_is_never_a_records_and_no_two_fields_share_one(a: str, 
 
 
 @pytest.mark.parametrize("name", ["_offset", "__offset", "_OFFSET", "offset", "_other", "_date"])
-def test_a_column_tells_its_field(name: str) -> None:
+def test_column_names_its_field(name: str) -> None:
     table = struct(_key=STRING, **{column_of(name): LONG})
     assert value_fields(table) == struct(**{name: LONG})
 

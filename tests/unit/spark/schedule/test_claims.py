@@ -38,7 +38,7 @@ def test_a_time_is_claimed_once(store: MemoryStore) -> None:
     assert run(newest("never-seen"), store) is None
 
 
-def test_a_claim_whose_put_was_repeated_on_the_way_is_ours(store: MemoryStore) -> None:
+def test_claim_whose_put_was_repeated_on_the_way_is_ours(store: MemoryStore) -> None:
     mine = claim(1000, "a")
     steps = take(mine)
     effect = next(steps)
@@ -62,7 +62,7 @@ def test_an_outcome_that_stays_unknown_is_an_error() -> None:
         tried_for_ever()
 
 
-def test_a_name_that_was_deleted_gives_nobody_an_old_time(store: MemoryStore) -> None:
+def test_deleted_claim_name_cannot_be_claimed_again(store: MemoryStore) -> None:
     for number in range(KEPT + 5):
         assert run(take(claim(1000 + number, f"r{number}")), store)
     kept = [info.key for info in store.list("runs/")]
@@ -74,7 +74,7 @@ def test_a_name_that_was_deleted_gives_nobody_an_old_time(store: MemoryStore) ->
     assert found.run_id == f"r{KEPT + 4}"
 
 
-def test_a_damaged_claim_is_what_its_name_says(store: MemoryStore) -> None:
+def test_damaged_claim_is_read_from_its_name(store: MemoryStore) -> None:
     store.put_if_absent(claim(1000, "a").key, b"{")
     assert run(newest("nightly"), store) == RunClaim("nightly", 1000, 1, claimed_ms=1000)
     store.put_if_absent("runs/nightly/zzz", b"somebody else's")

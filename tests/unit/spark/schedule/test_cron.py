@@ -61,7 +61,7 @@ def test_the_times_of_an_expression(expression: str, expected: list[str]) -> Non
      "0 0 30 2 *", "@reboot", "1;2 * * * *", "* * * * 1-", "* * * * ,", "*-3 * * * *",
      "* * mon * *", "* * * sun *", "1-70 * * * *", "* * * * 9" * 99, "1" * 5000 + " * * * *"],
 )  # fmt: skip
-def test_what_is_no_expression_is_refused(expression: str) -> None:
+def test_invalid_expression_is_rejected(expression: str) -> None:
     with pytest.raises(InvalidRequest):
         parse_cron(expression)
 

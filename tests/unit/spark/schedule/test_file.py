@@ -19,7 +19,7 @@ def test_the_example_in_conf_runs_every_kind_of_upkeep() -> None:
     assert schedule.at_once == 1
 
 
-def test_what_a_job_does_not_say_is_said_for_all() -> None:
+def test_job_inherits_settings_of_the_scheduler_table() -> None:
     common = '[scheduler]\ntime_zone = "Europe/Berlin"\ncatch_up_hours = 3\nat_once = 2\n'
     own = 'time_zone = "UTC"\ncatch_up_hours = 0.5\nenabled = false\narguments = ["--dry-run"]\n'
     schedule = parse_schedule(f"{common}{GOOD}{GOOD.replace('.a', '.b')}{own}".encode(), "x")
@@ -63,7 +63,7 @@ def test_what_a_job_does_not_say_is_said_for_all() -> None:
         (GOOD.replace(".a]", '."a/b"]'), "jobs.a/b", "kind", "letters"),
     ],
 )
-def test_what_is_wrong_is_named(text: str, table: str, key: str, why: str) -> None:
+def test_invalid_schedule_names_the_fault(text: str, table: str, key: str, why: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
         parse_schedule(text.encode(), "jobs.toml")
     said = str(caught.value)
@@ -73,7 +73,7 @@ def test_what_is_wrong_is_named(text: str, table: str, key: str, why: str) -> No
     assert (f"table={table} " in said) if table else ("table=" not in said)
 
 
-def test_what_is_no_toml_is_said(tmp_path: Path) -> None:
+def test_invalid_toml_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "jobs.toml"
     path.write_text("[jobs.a\n")
     with pytest.raises(InvalidConfig, match=r"no TOML.*line 1.*file=.*jobs\.toml"):

@@ -59,7 +59,7 @@ def test_records_come_back_and_the_last_of_a_run_counts(log: Log) -> None:
     assert not other.ended
 
 
-def test_only_what_was_written_of_late_is_read_if_that_is_enough(log: Log) -> None:
+def test_history_is_read_only_from_the_given_time(log: Log) -> None:
     write_history(log, RUN, patience_s=0)
     now_ms = SYSTEM_CLOCK.now_ms()
     assert list(read_history(log, now_ms + 2 * 3_600_000).runs) == []
@@ -76,7 +76,7 @@ def test_the_topic_is_compacted_and_keeps_half_a_year(log: Log) -> None:
     assert topic.partitions == 1
 
 
-def test_what_is_none_of_ours_is_left_out(log: Log) -> None:
+def test_foreign_records_are_left_out(log: Log) -> None:
     write_history(log, RUN, patience_s=0)
     strange = [(b"run/x", b"{"), (b"run/x", encode(RUN)), (b"run/x", b"[]"), (b"other", b"{}"),
                (b"run/y", b'{"run_id": "y"}')]  # fmt: skip
@@ -120,7 +120,7 @@ def test_a_record_with_an_odd_field_is_none_of_ours(key: bytes, fields: dict[str
     assert (history.newest_first(), history.jobs) == ([RUN], {"nightly": JOB})
 
 
-def test_a_run_whose_message_is_no_text_is_kept_all_the_same() -> None:
+def test_run_with_a_message_that_is_no_text_is_kept() -> None:
     ended = replace(RUN, outcome=DONE, message="no file f\xfcr /\udcff")
     assert decode(key_of(RUN), encode(ended)) == replace(ended, message="no file f\xfcr /?")
 

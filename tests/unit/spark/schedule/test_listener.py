@@ -122,7 +122,7 @@ def append(log: Log, key: bytes, document: object) -> None:
     HistoryAppend(log, pa.RecordBatch.from_pydict(columns)).append()
 
 
-def test_what_a_client_produces_is_rejected_and_nobody_runs_it(log: Log) -> None:
+def test_forged_request_of_a_client_is_rejected_and_not_run(log: Log) -> None:
     forged, asked = request(), request()
     evil = replace(JOB, arguments=("--root", "file:///elsewhere"))
     with listening(log) as application:

@@ -88,7 +88,7 @@ def test_runs_of_one_job_that_overlap_are_counted_each() -> None:
     assert seen == [1, 2, 1, 0]
 
 
-def test_a_job_of_somebody_else_leaves_a_file(
+def test_job_outside_the_scheduler_leaves_a_metrics_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "sparklog.prom"

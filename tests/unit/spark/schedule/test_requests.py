@@ -84,7 +84,7 @@ def test_the_first_word_counts_and_each_request_is_run_once(log: Log, clock: Man
     assert not first.places.reserve("x")
 
 
-def test_what_was_taken_back_is_run_by_nobody_else(log: Log, clock: ManualClock) -> None:
+def test_withdrawn_request_is_run_by_no_other_application(log: Log, clock: ManualClock) -> None:
     late = Application(log, clock, "host:1")
     late.listener.hear(REQUEST)
     late.listener.hear(replace(REQUEST, taker=REQUEST.asker))
@@ -112,9 +112,7 @@ def test_of_two_requests_before_the_first_word_only_one_is_taken(
     assert [word.request_id for word in words(log)] == [REQUEST.request_id, OTHER.request_id]
 
 
-def test_a_request_is_held_only_while_somebody_waits_for_an_answer(
-    log: Log, clock: ManualClock
-) -> None:
+def test_request_is_held_only_while_its_caller_waits(log: Log, clock: ManualClock) -> None:
     one = Application(log, clock, "host:1")
     assert one.places.reserve("x")
     one.listener.hear(REQUEST)
@@ -127,7 +125,7 @@ def test_a_request_is_held_only_while_somebody_waits_for_an_answer(
     assert one.places.reserve("y")
 
 
-def test_a_place_is_kept_no_longer_than_somebody_waits_for_the_run_to_begin(
+def test_slot_is_reserved_only_while_the_caller_waits_for_the_run(
     log: Log, clock: ManualClock
 ) -> None:
     one = Application(log, clock, "host:1")
@@ -175,7 +173,7 @@ def test_a_word_that_cannot_be_written_leaves_the_place_free_in_the_end(
     assert one.places.reserve("x")
 
 
-def test_where_no_broker_leads_the_topic_nobody_is_asked(log: Log) -> None:
+def test_request_is_not_sent_without_a_leader_of_the_topic(log: Log) -> None:
     said: list[str] = []
     assert JobRequests(log, REQUEST, said.append).run() is None
     assert (said, HISTORY_TOPIC in log.refresh().topics) == ([], False)

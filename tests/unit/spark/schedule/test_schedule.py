@@ -44,7 +44,7 @@ def test_all_that_was_missed_is_made_up_for_by_one_run() -> None:
 
 
 @pytest.mark.parametrize("attempt", [SEEN, 1, 2])
-def test_what_was_missed_too_long_ago_is_let_go(attempt: int) -> None:
+def test_run_missed_too_long_ago_is_dropped(attempt: int) -> None:
     yearly = replace(JOB, cron=parse_cron("0 6 * * *"))
     assert turn_of(yearly, last(30, attempt=attempt), NOON_MS) is None
     early = turn_of(yearly, last(30, attempt=attempt), NOON_MS - 2 * HOUR_MS)

@@ -161,7 +161,7 @@ def test_a_job_that_was_never_seen_has_missed_nothing(log: Log, start: Start) ->
     assert known["nightly"].cron == "0 6 * * *"
 
 
-def test_what_was_missed_is_made_up_for_once_by_one_of_two_applications(
+def test_missed_run_is_made_up_for_once_by_one_of_two_applications(
     log: Log, clock: ManualClock, start: Start
 ) -> None:
     known_since(log, NOON_MS - 3 * DAY_MS, "nightly")
@@ -247,7 +247,7 @@ def test_the_end_cuts_a_run_short_and_says_so(log: Log, start: Start) -> None:
     assert start("host:2").looking.look(nightly()) is None
 
 
-def test_a_place_is_kept_for_a_run_that_somebody_asked_for(log: Log, start: Start) -> None:
+def test_slot_is_reserved_for_a_requested_run(log: Log, start: Start) -> None:
     known_since(log, NOON_MS - DAY_MS, "nightly")
     disabled = replace(nightly("off", "verify"), enabled=False)
     under_way, go_on = [], Event()
@@ -279,9 +279,7 @@ def test_a_place_is_kept_for_a_run_that_somebody_asked_for(log: Log, start: Star
     assert eventually(lambda: jobs.reserve("off", "r5"), "the place is free again")
 
 
-def test_a_job_whose_time_comes_while_a_place_is_kept_runs_when_it_is_let_go(
-    log: Log, start: Start
-) -> None:
+def test_job_due_during_a_reservation_runs_after_its_release(log: Log, start: Start) -> None:
     known_since(log, NOON_MS - DAY_MS, "nightly")
     application = start("host:1")
     jobs = application.scheduled(nightly(), work=good)
@@ -292,7 +290,7 @@ def test_a_job_whose_time_comes_while_a_place_is_kept_runs_when_it_is_let_go(
     eventually(lambda: application.ended, "it runs")
 
 
-def test_what_was_taken_in_the_last_moments_is_told_as_ended(log: Log, start: Start) -> None:
+def test_run_accepted_during_shutdown_is_reported_as_ended(log: Log, start: Start) -> None:
     def work(kind: str, session: NoSession) -> RunEnd:
         assert session.cancelled.wait(30)
         jobs.run_asked("nightly", "r2")  # as the listener does, for which the word comes back now
@@ -317,9 +315,7 @@ def test_what_was_taken_in_the_last_moments_is_told_as_ended(log: Log, start: St
     assert {one.run_id for one in application.ended} == {"r1", "r2"}
 
 
-def test_a_run_that_waits_in_the_queue_when_the_end_comes_is_told_as_ended(
-    log: Log, start: Start
-) -> None:
+def test_queued_run_at_shutdown_is_reported_as_ended(log: Log, start: Start) -> None:
     application = start("host:1")
     jobs = application.scheduled(nightly(), work=good)
     assert jobs.reserve("nightly", "r1")
@@ -331,9 +327,7 @@ def test_a_run_that_waits_in_the_queue_when_the_end_comes_is_told_as_ended(
     assert application.began == []
 
 
-def test_a_run_that_nobody_hears_of_is_lost_and_repeated_once(
-    log: Log, clock: ManualClock, start: Start
-) -> None:
+def test_silent_run_is_lost_and_repeated_once(log: Log, clock: ManualClock, start: Start) -> None:
     known_since(log, NOON_MS - DAY_MS, "nightly")
     dead, heir, third = start("host:1"), start("host:2"), start("host:3")
     first = dead.looking.look(nightly())
@@ -384,7 +378,7 @@ def test_a_claim_ahead_of_the_clock_does_not_count(
     assert found is not None
 
 
-def test_a_worker_goes_on_after_an_error_that_nobody_expected(
+def test_worker_continues_after_an_unexpected_error(
     start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     application = start("host:1")
@@ -407,7 +401,7 @@ def test_a_worker_goes_on_after_an_error_that_nobody_expected(
     assert looked[:2] == ["odd", "nightly"]
 
 
-def test_a_time_that_comes_while_another_application_still_runs_the_job_is_let_go(
+def test_due_time_is_dropped_while_another_application_runs_the_job(
     clock: ManualClock, log: Log, start: Start
 ) -> None:
     known_since(log, NOON_MS - DAY_MS, "hourly")
@@ -426,7 +420,7 @@ def test_a_time_that_comes_while_another_application_still_runs_the_job_is_let_g
     assert found.scheduled_ms == NOON_MS + HOUR_MS
 
 
-def test_what_a_body_raises_is_its_outcome() -> None:
+def test_error_of_a_job_body_is_its_outcome() -> None:
     progress = JobProgress(io.StringIO())
     words = ["--root", "file:///nowhere/at/all", "--topic", "none"]
     failed = run_body("retain", words, NoSession(), progress)
@@ -437,6 +431,6 @@ def test_what_a_body_raises_is_its_outcome() -> None:
     assert RUNNING not in (failed.outcome, ended.outcome)
 
 
-def test_a_run_that_put_right_what_was_damaged_has_not_failed() -> None:
+def test_run_that_repaired_damage_has_not_failed() -> None:
     ending = ending_of(UpkeepReport("verified", 1.0, (), {}, done_code=MENDED))
     assert (ending.outcome, ending.exit_code) == (REPAIRED, MENDED)

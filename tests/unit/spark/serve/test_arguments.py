@@ -78,7 +78,7 @@ def test_free_ports_stay_free_ports() -> None:
     assert set(found) == {"PLAINTEXT://127.0.0.1:0"}
 
 
-def test_how_to_run_is_taken_over() -> None:
+def test_run_options_are_parsed() -> None:
     job = parse_serve(
         [*ROOT, "--ready-file", "/r.json", "--drain-timeout", "5", "--control-port", "7"]
     )
@@ -121,7 +121,7 @@ def test_a_wrong_call_is_refused_with_its_reason(
     assert why in capsys.readouterr().err
 
 
-def test_a_schedule_is_read_before_anything_starts(
+def test_schedule_is_read_before_brokers_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "jobs.toml"

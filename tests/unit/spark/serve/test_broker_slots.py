@@ -49,7 +49,7 @@ def test_a_broker_claims_an_executor_where_the_master_allows_it(
     assert claim_of(master, conf, 3) == claim
 
 
-def test_slots_are_what_the_configuration_says_if_it_says_so() -> None:
+def test_slots_come_from_the_configuration_when_it_has_them() -> None:
     assert slots_each("local-cluster[1,1,1024]", {"spark.executor.cores": "3"}) == 1
     assert slots_each("spark://host:7077", {"spark.executor.cores": "3"}) == 3
     assert slots_each("spark://host:7077", {}) is None
@@ -67,12 +67,12 @@ def test_room_for_all_and_for_queries_needs_no_words() -> None:
     assert advice(3, Slots(3, 3), SlotClaim(cores=2), {}) == []
 
 
-def test_brokers_that_have_to_wait_are_told() -> None:
+def test_advice_names_brokers_that_have_to_wait() -> None:
     (text,) = advice(3, Slots(2, 2), SlotClaim(resource=True), {})
     assert text.startswith("Spark has room for 2 of 3 brokers now")
 
 
-def test_brokers_that_leave_no_slot_to_queries_are_told() -> None:
+def test_advice_warns_when_queries_have_no_slot() -> None:
     texts = advice(3, Slots(3, 1), SlotClaim(), {})
     assert any("would wait for ever" in text for text in texts)
     assert any(
@@ -91,13 +91,13 @@ def test_executors_that_still_start_are_not_mistaken_for_missing_slots() -> None
     assert "would wait for ever" in text
 
 
-def test_brokers_that_may_share_an_executor_are_told() -> None:
+def test_advice_warns_when_brokers_may_share_an_executor() -> None:
     (text,) = advice(3, Slots(3, 2), SlotClaim(), {})
     assert "would be lost together" in text
     assert advice(3, Slots(1, 4), SlotClaim(), {}) == [], "one executor is known to be one"
 
 
-def test_settings_that_harm_brokers_are_told() -> None:
+def test_advice_names_settings_that_harm_brokers() -> None:
     conf = {"spark.speculation": "true", "spark.dynamicAllocation.enabled": "true"}
     texts = advice(3, Slots(3, 2), SlotClaim(resource=True), conf)
     assert [text.split()[0] for text in texts] == [

@@ -64,7 +64,7 @@ def test_a_broker_that_starts_while_all_are_stopped_is_stopped_too() -> None:
         b"x" * 100_000,
     ],
 )
-def test_somebody_else_is_not_listened_to(hello: bytes) -> None:
+def test_stranger_on_the_control_port_is_ignored(hello: bytes) -> None:
     with server() as (_, point, said):
         with socket.create_connection((point.host, point.port), TIMEOUT_S) as stranger:
             try:
@@ -101,7 +101,7 @@ def test_a_driver_that_goes_away_does_not_stop_a_broker() -> None:
     line.close()
 
 
-def test_orders_nobody_knows_are_ignored() -> None:
+def test_unknown_orders_are_ignored() -> None:
     with socket.create_server(("127.0.0.1", 0)) as driver:
         line = ControlChannel(ControlPoint("127.0.0.1", driver.getsockname()[1], TOKEN), 1)
         end, _ = driver.accept()

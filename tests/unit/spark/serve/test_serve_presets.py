@@ -36,5 +36,5 @@ def test_a_preset_needs_no_advice(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MASTERS)
-def test_a_preset_says_what_the_launcher_would_say(name: str) -> None:
+def test_preset_contains_the_launchers_settings(name: str) -> None:
     assert SERVE_CONF.items() <= settings(name).items()

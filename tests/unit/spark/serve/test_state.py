@@ -33,7 +33,7 @@ def test_all_brokers_ready_are_announced_once() -> None:
     assert [one["state"] for one in second.document["brokers"]] == ["ready", "ready"]
 
 
-def test_a_killed_broker_is_told_and_its_return_too() -> None:
+def test_killed_broker_and_its_return_are_reported() -> None:
     serving = Serving([1])
     started(serving, 1)
     ready(serving, 1)
@@ -44,7 +44,7 @@ def test_a_killed_broker_is_told_and_its_return_too() -> None:
     assert texts(ready(serving, 1)) == ["broker 1: ready at h:9092 (pid 101, start 2)"]
 
 
-def test_a_killed_broker_is_told_once_whoever_hears_of_it_first() -> None:
+def test_killed_broker_is_reported_once_in_any_order_of_events() -> None:
     killed = {"event": "ended", "outcome": KILLED, "message": "Lost task", "again_in_s": 0.0}
     for first, second in ((killed, {"event": "hung up"}), ({"event": "hung up"}, killed)):
         serving = Serving([1])
@@ -68,7 +68,7 @@ def test_an_address_that_changed_is_announced_again() -> None:
     assert texts(ready(serving, 1, 9999))[1:] == ["serving: h:9999"]
 
 
-def test_what_an_earlier_process_says_is_old_news() -> None:
+def test_events_of_an_earlier_process_are_ignored() -> None:
     """A broker cut off from the driver may be replaced before its own line breaks."""
     serving = Serving([1])
     serving.handle(1, {"event": "started", "pid": 1, "line": 1})
@@ -98,7 +98,7 @@ def test_a_refused_setting_ends_it() -> None:
     assert serving.refused
 
 
-def test_draining_is_told_as_such() -> None:
+def test_drained_broker_is_reported_as_drained() -> None:
     serving = Serving([1, 2])
     for broker in (1, 2):
         started(serving, broker)
@@ -123,5 +123,5 @@ def test_a_broker_that_drains_at_a_signal_is_not_lost() -> None:
     assert not serving.all_ready
 
 
-def test_events_of_a_broker_nobody_knows_are_dropped() -> None:
+def test_events_of_an_unknown_broker_are_dropped() -> None:
     assert ready(Serving([1]), 9) == []

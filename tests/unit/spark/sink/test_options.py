@@ -53,7 +53,7 @@ def test_a_missing_root_names_both_ways_to_give_it(monkeypatch: pytest.MonkeyPat
         {"kafka.partitioner.ignore.keys": "false"},
     ],
 )
-def test_what_a_job_for_kafka_sets_is_taken(options: dict[str, str]) -> None:
+def test_options_of_a_job_for_kafka_are_accepted(options: dict[str, str]) -> None:
     assert parse_sink_options({"path": "/x", **options}, streaming=True) == SinkOptions("/x")
 
 
@@ -95,7 +95,7 @@ def test_a_transaction_is_taken_from_a_batch_write() -> None:
         ({"txnAppId": "a", "txnVersion": "-1"}, r"a number from 0"),
     ],
 )
-def test_what_does_not_fit_is_refused(options: dict[str, str], message: str) -> None:
+def test_invalid_sink_options_are_rejected(options: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidConfig, match=message):
         parse_sink_options({"path": "/x", **options}, streaming=False)
 
@@ -139,7 +139,7 @@ def test_the_option_goes_before_the_column() -> None:
     assert columns({"topic": IntegerType(), "value": TEXT}, "t") == ("value",)
 
 
-def test_what_was_read_from_a_topic_can_be_written_as_it_is() -> None:
+def test_rows_read_from_a_topic_can_be_written_as_they_are() -> None:
     read = full_schema(include_headers=True)
     assert set(check_sink_schema(read, None)) == set(EVERY)
 
@@ -164,7 +164,7 @@ def test_what_was_read_from_a_topic_can_be_written_as_it_is() -> None:
         ({"value": TEXT, "timestamp": TimestampNTZType()}, "t", r"timestamp attribute unsupported"),
     ],
 )
-def test_a_missing_column_or_a_wrong_type_is_told_as_kafkas_sink_tells_it(
+def test_missing_column_or_wrong_type_gets_kafkas_sink_message(
     types: dict[str, DataType], topic: str | None, message: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=message):

@@ -103,19 +103,19 @@ def test_a_partition_out_of_range_is_named(number: int, others: list[int | None]
         routed(batch, "three")
 
 
-def test_a_null_topic_is_told_as_kafkas_sink_tells_it() -> None:
+def test_null_topic_gets_kafkas_sink_message() -> None:
     batch = pa.RecordBatch.from_pydict({"value": [b"x", b"y"], "topic": ["one", None]})
     with pytest.raises(InvalidRequest, match=r"null topic present in the data"):
         routed(batch, None)
 
 
-def test_an_unknown_topic_is_told() -> None:
+def test_unknown_topic_is_reported() -> None:
     batch = pa.RecordBatch.from_pydict({"value": [b"x"], "topic": ["four"]})
     with pytest.raises(UnknownTopicOrPartition, match="four"):
         routed(batch, None)
 
 
-def test_strings_and_times_become_what_a_log_stores() -> None:
+def test_strings_and_times_become_the_logs_types() -> None:
     batch = pa.RecordBatch.from_pydict(
         {
             "key": ["k", None],

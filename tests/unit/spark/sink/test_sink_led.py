@@ -76,7 +76,7 @@ def test_a_batch_write_reaches_kafkas_clients_and_spark(topic: LedTopic) -> None
     assert sorted(consumed(topic, 2015), key=int) == numbered(0, 2015)
 
 
-def test_a_published_batch_is_there_once_whoever_tries_again(topic: LedTopic) -> None:
+def test_published_batch_is_there_once_after_another_attempt(topic: LedTopic) -> None:
     log, appends = topic.log, LeaderAppends(topic.log, None)
     first = staged(log, topic.name, numbered(0, 100))
     done = publish(log, "query", 0, first, append_led=appends)

@@ -171,7 +171,7 @@ def compact(topic: LedTopic) -> None:
             assert done.rows_after == found.rows
 
 
-def test_a_batch_is_there_once_in_all_partitions_and_its_number_is_told(topic: LedTopic) -> None:
+def test_batch_is_there_once_in_all_partitions_with_its_number(topic: LedTopic) -> None:
     query = Query(topic)
     parts = query.parts(0, 100)
     done = query.publish(0, parts)
@@ -208,7 +208,7 @@ def test_readers_of_committed_records_never_see_some_of_a_batch(topic: LedTopic)
 
 
 @pytest.mark.parametrize("absorbed", [False, True])
-def test_what_was_aborted_is_nowhere_and_what_it_referred_to_may_come_again(
+def test_aborted_batch_is_invisible_and_its_objects_may_come_again(
     topic: LedTopic, absorbed: bool
 ) -> None:
     query = Query(topic)
@@ -233,7 +233,7 @@ def test_what_was_aborted_is_nowhere_and_what_it_referred_to_may_come_again(
 
 
 @pytest.mark.parametrize("successor_is_done", [False, True])
-def test_an_older_driver_is_fenced_and_told_so(topic: LedTopic, successor_is_done: bool) -> None:
+def test_older_driver_is_fenced_with_an_error(topic: LedTopic, successor_is_done: bool) -> None:
     """It sleeps amid its transaction while another one takes over, and perhaps ends."""
     query = Query(topic)
     parts = query.parts(0, 10)
@@ -260,7 +260,7 @@ def test_an_older_driver_is_fenced_and_told_so(topic: LedTopic, successor_is_don
     until(lambda: consumed(topic) == numbered(0, 10))
 
 
-def test_what_a_dead_attempt_left_open_is_not_waited_for(topic: LedTopic) -> None:
+def test_open_transaction_of_a_dead_attempt_is_not_waited_for(topic: LedTopic) -> None:
     query = Query(topic)
     # A caller that waited for its own end would give up long before.
     assert LONGEST_MS > 10 * publication.LED_PATIENCE_S * 1000
@@ -269,7 +269,7 @@ def test_what_a_dead_attempt_left_open_is_not_waited_for(topic: LedTopic) -> Non
     until(lambda: consumed(topic) == numbered(0, 10))
 
 
-def test_brokers_that_stay_away_end_a_batch_with_what_to_do(topic: LedTopic) -> None:
+def test_absent_brokers_end_a_batch_with_a_remedy(topic: LedTopic) -> None:
     query, clock = Query(topic), ManualClock()
     parts = query.parts(0, 10)
     with socket() as silent:  # bound and not listened to: connections are refused

@@ -55,7 +55,7 @@ pieces = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 400)), max_size=40
 
 
 @given(pieces, st.integers(100, 3000), st.integers(1000, 20_000))
-def test_a_partitions_records_keep_their_order_whatever_the_limits(
+def test_records_of_a_partition_keep_their_order_under_any_limits(
     given_pieces: list[tuple[int, int]], roll_bytes: int, buffered_bytes_max: int
 ) -> None:
     log = Log(MemoryStore("staging"), entropy=SeededEntropy(3))

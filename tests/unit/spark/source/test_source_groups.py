@@ -62,7 +62,7 @@ def committed(brokers: Brokers, group: str) -> dict[TopicPartition, int]:
     return {tp: one.offset for tp, one in found.items()}
 
 
-def test_a_group_has_what_was_processed_and_lags_by_what_was_not(brokers: Brokers) -> None:
+def test_group_commits_processed_offsets_and_lags_by_the_rest(brokers: Brokers) -> None:
     topic = LedTopic(brokers)
     topic.send(0, 10)
     group = f"g-{uuid4().hex[:8]}"
@@ -129,7 +129,7 @@ def test_a_query_that_ends_waits_for_brokers_that_are_away(brokers: Brokers) -> 
     assert committed(brokers, group) == {TopicPartition(topic.name, 0): 3}
 
 
-def test_a_query_that_ends_tells_the_brokers_that_are_there_then() -> None:
+def test_query_that_ends_commits_to_the_present_brokers() -> None:
     root = f"memory://{uuid4()}"
     few = {"offsets.topic.num.partitions": "1"}
     group = "g"
@@ -146,7 +146,7 @@ def test_a_query_that_ends_tells_the_brokers_that_are_there_then() -> None:
         assert committed(second, group) == {place: 3}
 
 
-def test_without_brokers_a_query_runs_and_tells_nobody() -> None:
+def test_query_without_brokers_runs_and_commits_nothing() -> None:
     log = new_log()
     log.create_topic("t", 1)
     append(log, "t", 0, numbered(0, 3))

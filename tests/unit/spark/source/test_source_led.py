@@ -52,7 +52,7 @@ def values(topic: LedTopic, **options: str) -> list[bytes]:
     return [row[0] for row in rows_of(topic.log, ("value",), subscribe=topic.name, **options)]
 
 
-def test_segments_and_what_is_not_flushed_make_one_result(topic: LedTopic) -> None:
+def test_segments_and_unflushed_records_make_one_result(topic: LedTopic) -> None:
     stored_end = topic.flush(0, 5)
     topic.send(5, 5)
     assert topic.stored_end() == stored_end
@@ -212,7 +212,7 @@ def test_a_plan_outlives_the_brokers_it_was_made_with() -> None:
         assert values(topic) == numbered(0, 6)
 
 
-def test_a_leader_that_never_comes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_leader_is_reported_after_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     log = new_log()
     topic = log.create_topic("t")
     view = run(take_leadership(PartitionView(log.partition("t", 0).layout), 1, "a" * 32), log.store)
@@ -235,7 +235,7 @@ def test_a_leader_that_never_comes_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     assert not lost
 
 
-def test_damage_beyond_what_is_left_to_read_is_no_reason_to_fail() -> None:
+def test_damage_beyond_the_remaining_records_does_not_fail_the_task() -> None:
     log = new_log()
     topic = log.create_topic("t")
     append(log, "t", 0, numbered(0, 8))

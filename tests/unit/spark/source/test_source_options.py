@@ -257,7 +257,7 @@ def test_consumer_settings_that_the_kafka_source_refuses_are_refused(name: str) 
         stream(**{f"kafka.{name}": "x"})
 
 
-def test_what_is_about_connections_to_brokers_is_taken_and_does_nothing() -> None:
+def test_connection_options_of_kafka_are_accepted_without_effect() -> None:
     moved = {
         "kafka.client.id": "c",
         "kafka.security.protocol": "SASL_SSL",
@@ -270,7 +270,7 @@ def test_what_is_about_connections_to_brokers_is_taken_and_does_nothing() -> Non
     assert stream(**moved) == stream()
 
 
-def test_records_are_read_whatever_becomes_of_their_transaction_unless_asked_otherwise() -> None:
+def test_uncommitted_records_are_read_by_default() -> None:
     kafkas = "kafka.isolation.level"
     assert not stream().committed_only
     assert stream(isolationLevel="READ_COMMITTED").committed_only
@@ -295,7 +295,7 @@ def test_brokers_are_named_as_for_the_kafka_source() -> None:
         stream(**{"kafka.bootstrap.servers": "a:x"})
 
 
-def test_what_only_leaders_have_is_read_unless_that_is_not_wanted() -> None:
+def test_unflushed_records_are_read_unless_switched_off() -> None:
     assert stream().leaders() is not None
     assert stream(includeUnflushed="false").leaders() is None
 
@@ -311,7 +311,7 @@ def test_names_are_checked_before_it_is_known_whether_it_is_a_read_or_a_write() 
         check_read_or_write_options({"path": "/x", "subscribe": "t", "minPartitions": "-3"})
 
 
-def test_a_table_is_made_without_what_its_reads_would_not_get() -> None:
+def test_table_rejects_options_that_its_reads_would_not_get() -> None:
     properties = {"provider": "sparklog", "owner": "me", "comment": "c", "any.property": "x"}
     check_read_or_write_options(properties)
     check_read_or_write_options({**properties, "includeHeaders": "true"})
@@ -371,7 +371,7 @@ def test_offsets_have_the_shape_of_the_kafka_sources_checkpoints() -> None:
             parse_offsets(wrong, "x")
 
 
-def test_every_option_is_documented_and_nothing_else() -> None:
+def test_documented_options_are_exactly_the_accepted_ones() -> None:
     page = (Path(options.__file__).parents[1] / "SOURCE.md").read_text()
     table = re.findall(r"^\| `(\w+)` \| .* \| (?:both|batch|stream) \|", page, re.MULTILINE)
     assert sorted(table) == sorted(KNOWN)

@@ -130,7 +130,7 @@ def test_a_read_of_offsets_only_is_cut_by_rows_not_bytes() -> None:
     assert sizes_of(tasks) == [[COUNTED_ROWS_MAX] * 5]
 
 
-def test_without_options_tasks_have_bounds_whatever_the_size_of_the_log() -> None:
+def test_tasks_have_bounds_by_default_for_any_size_of_log() -> None:
     views = {place(0): view(0, [(1000, 64 * MIB)] * 200)}
     tasks = split({place(0): OffsetRange(0, 200_000)}, views)
     assert len(tasks) == 200 * 64 * MIB // TASK_BYTES_MAX
@@ -196,7 +196,7 @@ def test_tasks_cover_every_offset_once_in_order(
     assert at == {p: r.end_offset for p, r in ranges.items()}
 
 
-def test_a_maximum_is_shared_out_by_what_each_partition_has() -> None:
+def test_maximum_is_shared_in_proportion_to_each_partitions_backlog() -> None:
     begin = {place(0): 100, place(1): 0, place(2): 7, place(3): 9}
     latest = {place(0): 1100, place(1): 100, place(2): 8, place(3): 9}
     assert at_most(110, begin, latest) == {place(0): 199, place(1): 9, place(2): 8, place(3): 9}

@@ -61,14 +61,14 @@ def offsets(p0: int, p1: int) -> str:
     return json.dumps({"t": {"0": p0, "1": p1}})
 
 
-def test_everything_is_read_by_default(log: Log) -> None:
+def test_reader_returns_all_records_by_default(log: Log) -> None:
     assert rows_of(log, ("partition", "offset", "value"), subscribe="t") == [
         *((0, i, b"%d" % i) for i in range(10)),
         *((1, i, b"%d" % (100 + i)) for i in range(4)),
     ]
 
 
-def test_a_batch_that_nobody_can_read_fails_the_read_or_is_passed_over(
+def test_unreadable_batch_fails_the_read_or_is_skipped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     made = new_log()
@@ -233,7 +233,7 @@ def test_a_task_asks_for_footers_and_ranges_only(log: Log) -> None:
     assert requests_of(log).by_kind()["get"].requests <= 4 + 9, "4 objects, 9 pieces"
 
 
-def test_what_a_task_is_sent_is_small(log: Log) -> None:
+def test_pickled_task_is_small(log: Log) -> None:
     for _ in range(200):
         append(log, "t", 0, [b"x"])
     reader = batch_reader(log, ("value",), subscribe="t", maxRecordsPerPartition="50")

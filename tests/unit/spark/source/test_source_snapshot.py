@@ -50,7 +50,7 @@ def test_offsets_and_times_are_within_the_snapshot(log: Log) -> None:
     assert late == [(b"4",), (b"5",)]
 
 
-def test_what_the_snapshot_does_not_have_is_told(log: Log) -> None:
+def test_topic_or_snapshot_that_is_missing_is_reported(log: Log) -> None:
     log.create_topic("later")
     with pytest.raises(UnknownTopicOrPartition):
         rows_of(log, subscribe="later", snapshot="s")

@@ -140,7 +140,7 @@ def test_a_batch_that_was_planned_before_its_topic_was_created_anew_brings_nothi
             assert query.trigger() == numbered(0, 9)
 
 
-def test_a_stream_from_the_earliest_brings_everything_and_then_what_comes(log: Log) -> None:
+def test_stream_from_earliest_returns_all_records_and_then_new_ones(log: Log) -> None:
     query = Query(log, subscribe="t", startingOffsets="earliest")
     assert query.trigger() == [*numbered(0, 4), *numbered(100, 2)]
     assert query.trigger() == []
@@ -167,7 +167,7 @@ def test_a_stream_starts_at_the_end_by_default(log: Log) -> None:
         ),
     ],
 )
-def test_a_stream_starts_where_it_is_told(
+def test_stream_starts_at_the_given_offsets(
     log: Log, options: dict[str, str], expected: list[bytes]
 ) -> None:
     assert Query(log, subscribe="t", **options).trigger() == expected
@@ -236,7 +236,7 @@ def test_a_pattern_that_matches_nothing_yet_waits(log: Log) -> None:
     assert query.trigger() == [b"u0"]
 
 
-def test_a_new_partition_whose_beginning_is_gone_is_a_loss(log: Log) -> None:
+def test_new_partition_without_its_first_records_is_a_loss(log: Log) -> None:
     for fail in ("true", "false"):
         name = f"late-{fail}"
         query = Query(log, subscribePattern=f"^{name}", failOnDataLoss=fail)
@@ -251,7 +251,7 @@ def test_a_new_partition_whose_beginning_is_gone_is_a_loss(log: Log) -> None:
             assert query.trigger() == [b"3", b"4"]
 
 
-def test_a_maximum_is_shared_out_and_everything_comes(log: Log) -> None:
+def test_maximum_is_shared_out_and_all_records_arrive(log: Log) -> None:
     append(log, "t", 0, numbered(4, 6))
     query = Query(log, subscribe="t", startingOffsets="earliest", maxOffsetsPerTrigger="6")
     assert query.reader.getDefaultReadLimit() == ReadMaxRows(6)
@@ -288,13 +288,13 @@ def test_minimum_and_maximum_hold_together(log: Log) -> None:
     assert query.trigger() == [b"a", b"b", b"c"]
 
 
-def test_trigger_once_takes_everything_whatever_the_limits(log: Log) -> None:
+def test_trigger_once_reads_everything_despite_limits(log: Log) -> None:
     options = {"minOffsetsPerTrigger": "50", "maxOffsetsPerTrigger": "100"}
     query = Query(log, subscribe="t", startingOffsets="earliest", **options)
     assert len(query.trigger(ALL)) == 6
 
 
-def test_available_now_reads_what_there_was_and_stops(log: Log) -> None:
+def test_available_now_reads_the_records_at_its_start_and_stops(log: Log) -> None:
     query = Query(log, subscribe="t", startingOffsets="earliest", maxOffsetsPerTrigger="2")
     assert isinstance(query.reader, SupportsTriggerAvailableNow)
     query.reader.prepareForTriggerAvailableNow()
