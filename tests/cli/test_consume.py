@@ -22,7 +22,7 @@ def filled(cli: Cli) -> Cli:
     return cli
 
 
-def test_a_batch_that_nobody_can_read_is_told_or_passed_over(cli: Cli) -> None:
+def test_unreadable_batch_is_reported_or_skipped(cli: Cli) -> None:
     cli.ok("topics", "--create", "--topic", "t")
     with open_log(cli.root) as log:
         put_unreadable(log.store, log.partition("t", 0).layout)
@@ -63,7 +63,7 @@ def test_separators_and_the_null_literal_can_be_chosen(cli: Cli) -> None:
     assert outcome.text == "a:1;b:nil|nil|nil<>"
 
 
-def test_the_line_ends_after_whatever_is_printed_last(filled: Cli) -> None:
+def test_line_ends_after_the_last_printed_field(filled: Cli) -> None:
     options = ("--property", "print.value=false", "--property", "print.offset=true")
     assert filled.ok(*FROM_START, *options, "--max-messages", "2").text == "Offset:0\nOffset:1\n"
     nothing = filled.ok(*FROM_START, "--property", "print.value=false")
@@ -80,7 +80,7 @@ def test_log_append_time_is_named_as_such(cli: Cli) -> None:
     )
 
 
-def test_json_has_everything_and_keeps_bytes_that_are_no_text(cli: Cli) -> None:
+def test_json_has_every_field_and_keeps_bytes_that_are_no_text(cli: Cli) -> None:
     cli.ok("topics", "--create", "--topic", "t")
     cli.ok("produce", "--topic", "t", "--property", "parse.key=true", stdin=b"k\t\xff\n")
     (document,) = cli.ok(*FROM_START, "--json").documents
@@ -119,7 +119,7 @@ def test_include_reads_every_topic_that_matches(filled: Cli) -> None:
     assert "no topic matches" in filled.fails("consume", "--include", "x.*", "--timeout-ms", "0")
 
 
-def test_an_offset_outside_the_log_is_an_error_that_says_what_there_is(filled: Cli) -> None:
+def test_offset_outside_the_log_is_an_error_with_the_valid_range(filled: Cli) -> None:
     at = ("consume", "--topic", "t", "--timeout-ms", "0", "--partition", "1", "--offset")
     error = filled.fails(*at, "11")
     assert "offset=11 log_start_offset=0 log_end_offset=10" in error

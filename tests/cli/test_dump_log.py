@@ -122,7 +122,7 @@ def test_references_are_followed_to_the_offsets_they_give(
     assert again[6:] == lines
 
 
-def test_staged_objects_nobody_named_yet_are_shown_from_zero(
+def test_unpublished_staged_objects_are_shown_from_zero(
     file_cli: Cli, partition: PartitionLog
 ) -> None:
     reference = partition.stage([records("x")])
@@ -245,7 +245,7 @@ def test_an_unreadable_manifest_is_named_and_the_one_before_is_shown(
     assert any(line.startswith("Manifest version: 1 ") for line in outcome.lines)
 
 
-def test_what_is_not_there_is_named(file_cli: Cli, partition: PartitionLog) -> None:
+def test_missing_object_is_named(file_cli: Cli, partition: PartitionLog) -> None:
     partition.append([records("a")])
     assert "topic=x" in file_cli.fails("dump-log", "--topic", "x")
     assert "partition=1" in file_cli.fails("dump-log", "--topic", "t", "--partition", "1")
@@ -286,7 +286,7 @@ def test_idempotent_producers_and_their_sequences_are_shown(
     assert [d["sequence"] for d in found if d["type"] == "record"] == [40, 41, 42, 43]
 
 
-def test_what_leaders_wrote_is_told_marks_and_markers_too(cli: Cli) -> None:
+def test_objects_of_leaders_are_shown_with_fences_and_markers(cli: Cli) -> None:
     folder = (
         Path(__file__).parents[1] / "golden/log/v1/topics/golden-led~R29sZGVuTGVkUGFydGl0aQ/0/log"
     )

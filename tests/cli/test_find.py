@@ -46,7 +46,7 @@ def test_a_keys_records_are_found_where_producers_put_them(
     assert newest.lines == [f"2-{key.hex()}"]
 
 
-def test_what_is_skipped_and_asked_is_told(filled: Cli) -> None:
+def test_skipped_segments_and_requests_are_reported(filled: Cli) -> None:
     found = filled("find", "--topic", "t", "--key", "nobody has it", "--all-partitions")
     assert (found.code, found.output) == (0, b"")
     assert found.errors.count("found 0 records; read the keys of 0 of ") == 3
@@ -80,7 +80,7 @@ def test_a_wrong_call_is_refused(filled: Cli, words: list[str], told: str) -> No
     assert told in failed.errors
 
 
-def test_a_partition_that_does_not_exist_is_told(filled: Cli) -> None:
+def test_missing_partition_is_reported(filled: Cli) -> None:
     failed = filled("find", "--topic", "t", "--key", "x", "--partition", "9")
     assert failed.code == 1
     assert "partition" in failed.errors

@@ -80,7 +80,7 @@ def values(follower: LogFollower, records_max: int | None = None) -> list[str]:
     ]
 
 
-def test_new_records_are_found_after_a_wait_whoever_wrote_them(
+def test_new_records_of_any_writer_are_found_after_a_wait(
     log: Log, store: Watched, follow: Follow
 ) -> None:
     log.create_topic("t", 2)

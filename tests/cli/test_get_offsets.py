@@ -91,7 +91,7 @@ def test_topic_partition_patterns_choose(filled: Cli, patterns: str, partitions:
     assert [line.rpartition(":")[0] for line in found] == partitions
 
 
-def test_what_matches_nothing_is_an_error(filled: Cli) -> None:
+def test_pattern_without_a_match_is_an_error(filled: Cli) -> None:
     assert "wanted=nope" in filled.fails("get-offsets", "--topic", "nope")
     assert "wanted=t 99" in filled.fails("get-offsets", "--topic", "t", "--partitions", "99")
     assert "wanted=u:5" in filled.fails("get-offsets", "--topic-partitions", "u:5")

@@ -41,7 +41,7 @@ def test_durations_are_read_as_java_reads_them(text: str, expected_ms: int) -> N
 
 
 @pytest.mark.parametrize("text", ["", "1h", "P", "PT", "P1H", "PT1D", "P1DT", "PT1.S"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_invalid_duration_is_rejected(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         duration_ms(text or " ")
 
@@ -86,13 +86,13 @@ def test_a_pattern_is_checked_without_brokers(file_cli: Cli) -> None:
     assert wrong.documents[0]["valid"] is False
 
 
-def test_ages_are_told_in_two_units() -> None:
+def test_ages_are_shown_in_two_units() -> None:
     assert [spelled_age(ms) for ms in (None, 0, 999, 61_000, 3 * 24 * HOUR_MS + HOUR_MS + 1)] == [
         None, "0ms", "999ms", "1m1s", "3d1h",
     ]  # fmt: skip
 
 
-def test_what_is_not_known_is_a_dash() -> None:
+def test_unknown_value_is_shown_as_a_dash() -> None:
     row = GroupProgressRow("g", TopicPartition("t", 0), None, None, 7, None)
     assert row.lag is None
     (_, head, line) = progress_lines([row], verbose=True, in_time=True)

@@ -62,7 +62,9 @@ def test_jobs_are_listed_with_their_last_and_next_runs(file_cli: Cli) -> None:
     assert (second["next_ms"], second["last_run"]) == (None, None)
 
 
-def test_a_schedule_that_nobody_runs_is_listed_from_its_file(file_cli: Cli, tmp_path: Path) -> None:
+def test_schedule_without_an_application_is_listed_from_its_file(
+    file_cli: Cli, tmp_path: Path
+) -> None:
     (tmp_path / "jobs.toml").write_text(SCHEDULE)
     lines = file_cli.ok("jobs", "--list", "--file", str(tmp_path / "jobs.toml")).lines
     assert lines[1].split() == ["weekly", "verify", *["0", "4", "*", "*", "0"], "UTC", "disabled",
@@ -95,7 +97,7 @@ def test_the_history_shows_the_newest_runs_first(file_cli: Cli) -> None:
     assert (never.lines, "no run is known" in never.errors) == ([], True)
 
 
-def test_odd_records_of_anybody_are_not_shown(file_cli: Cli) -> None:
+def test_foreign_records_are_not_shown(file_cli: Cli) -> None:
     keep(file_cli.root, JOB, RUN)
     odd: list[dict[str, object]] = [
         {"run_id": 5},
@@ -192,7 +194,7 @@ class Ear(Listener):
         super().hear(word)
 
 
-def test_an_application_runs_what_is_asked_for_if_it_is_free(
+def test_free_application_runs_the_requested_job(
     brokers: Brokers, wire_cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = ScheduledJob("asked", "retain", parse_cron("0 4 1 1 *"), arguments=("--topic", "nope"))

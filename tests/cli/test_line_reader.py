@@ -15,7 +15,7 @@ KEYED = {"parse.key": "true"}
 HEADED = {"parse.headers": "true", "parse.key": "true"}
 
 
-def test_a_line_is_a_value_unless_told_otherwise() -> None:
+def test_line_is_a_value_by_default() -> None:
     record = LineReader({}).parse(b"a\tb")
     assert (record.key, record.value, record.headers) == (None, b"a\tb", None)
 
@@ -94,7 +94,7 @@ _word = st.binary(max_size=20).filter(lambda b: not set(b) & set(b"\t\n\r,:"))
     value=_word,
     headers=st.lists(st.tuples(st.text("abcäß", min_size=1, max_size=4), _word), max_size=3),
 )
-def test_what_is_written_with_the_default_separators_is_read_back(
+def test_lines_with_the_default_separators_are_read_back(
     key: bytes, value: bytes, headers: list[tuple[str, bytes]]
 ) -> None:
     written = b",".join(name.encode() + b":" + data for name, data in headers)
@@ -104,7 +104,7 @@ def test_what_is_written_with_the_default_separators_is_read_back(
 
 
 @given(st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"").rstrip(b"\r"))))
-def test_lines_come_back_whole_whatever_the_line_end(lines: list[bytes]) -> None:
+def test_lines_come_back_whole_with_any_line_end(lines: list[bytes]) -> None:
     for end in (b"\n", b"\r\n"):
         source = LineInput(io.BytesIO(b"".join(line + end for line in lines)), 100)
         assert _all(source) == lines

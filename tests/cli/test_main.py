@@ -65,7 +65,7 @@ def test_without_a_root_every_command_says_so_in_one_line(file_cli: Cli, command
 
 
 @pytest.mark.parametrize("command", [*COMMAND_CALLS, *BROKER_CALLS])
-def test_every_command_says_what_it_needs(file_cli: Cli, command: str) -> None:
+def test_every_command_lists_its_required_options(file_cli: Cli, command: str) -> None:
     text = file_cli.ok(command, "--help").text
     assert ("--root" in text) == (command not in BROKER_CALLS)
     assert ("--bootstrap-server" in text) == (command != "dump-log")

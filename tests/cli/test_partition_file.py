@@ -23,7 +23,7 @@ from sparklog.core.errors import InvalidRequest
         ),
     ],
 )
-def test_a_file_is_refused_with_what_is_wrong_with_it(text: str, problem: str) -> None:
+def test_invalid_file_is_rejected_with_its_fault(text: str, problem: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         parse_assignment(text)
     assert problem in str(refused.value)

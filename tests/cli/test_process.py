@@ -83,7 +83,7 @@ def test_from_create_to_delete_through_the_console_script(root: str) -> None:
     assert run(root, "topics", "--delete", "--topic", "t").returncode == 0
 
 
-def test_a_consumer_prints_what_others_append_while_it_runs(root: str, log: Log) -> None:
+def test_consumer_prints_records_appended_while_it_runs(root: str, log: Log) -> None:
     log.create_topic("t")
     append(log, "old")
     with started(root, "consume", "--topic", "t", "--from-beginning") as process:
@@ -144,7 +144,7 @@ def test_a_person_typing_is_prompted_and_does_not_wait(root: str, log: Log) -> N
             os.close(ours)
 
 
-def test_an_interrupted_producer_appends_what_it_has_read(root: str, log: Log) -> None:
+def test_interrupted_producer_appends_the_lines_it_has_read(root: str, log: Log) -> None:
     log.create_topic("t")
     with started(root, "produce", "--topic", "t", "--timeout", "600000", "--json") as process:
         assert process.stdin is not None

@@ -55,7 +55,7 @@ def test_quotas_are_set_described_and_deleted_in_kafka_configs_words(cli: Cli) -
         ("producer_bytes=1", "no such quota"),
     ],
 )
-def test_what_is_no_quota_is_refused(cli: Cli, quota: str, why: str) -> None:
+def test_invalid_quota_is_rejected(cli: Cli, quota: str, why: str) -> None:
     assert why in cli.fails("configs", "--alter", "--client", "c", "--add-config", quota)
     assert cli.ok("configs", "--describe", "--entity-type", "clients").lines == []
 
@@ -79,7 +79,7 @@ def test_a_call_that_contradicts_itself_is_misuse(
     assert cli.ok("configs", "--describe", "--entity-type", "clients").lines == []
 
 
-def test_brokers_are_told_and_asked_in_the_same_words(wire_cli: Cli) -> None:
+def test_quota_options_are_the_same_with_brokers(wire_cli: Cli) -> None:
     name = f"c-{uuid4().hex[:8]}"
     by_name = ("--client", name)
     assert "at least 1" in wire_cli.fails(

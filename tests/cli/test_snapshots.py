@@ -44,7 +44,7 @@ def test_a_snapshot_is_made_listed_read_and_dropped(filled: Cli) -> None:
     assert "no such snapshot" in filled.fails("snapshots", "--drop", "before")
 
 
-def test_a_wrong_call_is_told(filled: Cli) -> None:
+def test_wrong_call_is_reported(filled: Cli) -> None:
     filled.ok("snapshots", "--create", "s")
     assert "exists already" in filled.fails("snapshots", "--create", "s")
     assert "no such topic" in filled.fails("snapshots", "--create", "n", "--topic", "nosuch")
@@ -58,9 +58,7 @@ def test_without_topics_there_is_nothing_to_keep(cli: Cli) -> None:
     assert "no topic" in cli.fails("snapshots", "--create", "s")
 
 
-def test_leaders_that_do_not_answer_are_told_and_what_is_flushed_can_be_had(
-    file_cli: Cli, log: Log
-) -> None:
+def test_silent_leaders_are_reported_and_flushed_records_are_kept(file_cli: Cli, log: Log) -> None:
     topic = log.create_topic("t")
     file_cli.ok("produce", "--topic", "t", stdin=b"a\n")
     # As a broker that leads and is gone would leave it.

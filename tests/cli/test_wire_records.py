@@ -40,7 +40,7 @@ def test_values_are_printed_in_order(cli: Cli, name: str) -> None:
     assert outcome.errors == "Processed a total of 10 messages\n"
 
 
-def test_a_snapshot_waits_until_leaders_have_flushed_what_they_had(
+def test_snapshot_waits_until_leaders_have_flushed_their_records(
     cli: Cli, brokers: Brokers, name: str
 ) -> None:
     cli.ok("configs", "--alter", "--entity-type", "topics", "--entity-name", name,
@@ -137,7 +137,7 @@ def test_every_codec_arrives(cli: Cli, name: str, codec: str) -> None:
     assert read.lines == values
 
 
-def test_lines_sent_one_by_one_are_told_one_by_one(cli: Cli, name: str) -> None:
+def test_lines_sent_one_by_one_are_acknowledged_one_by_one(cli: Cli, name: str) -> None:
     topic = f"{name}-sync"
     cli.ok("topics", "--create", "--topic", topic)
     reports = cli.ok("produce", "--topic", topic, "--sync", "--json", stdin=b"a\nb\n").documents
@@ -149,7 +149,7 @@ def test_lines_sent_one_by_one_are_told_one_by_one(cli: Cli, name: str) -> None:
     assert unacknowledged[0]["baseOffset"] == -1
 
 
-def test_what_cannot_be_sent_is_one_line(cli: Cli, name: str) -> None:
+def test_send_error_is_one_line(cli: Cli, name: str) -> None:
     assert "topic=nope" in cli.fails("produce", "--topic", "nope", stdin=b"x\n")
     assert "topic=nope" in cli.fails("consume", "--topic", "nope", "--timeout-ms", "0")
     small = f"{name}-small"
@@ -160,7 +160,7 @@ def test_what_cannot_be_sent_is_one_line(cli: Cli, name: str) -> None:
     assert "no.such.setting" in cli.fails("produce", "--topic", name, *setting, stdin=b"x\n")
 
 
-def test_a_line_that_cannot_be_read_keeps_what_came_before(cli: Cli, name: str) -> None:
+def test_unreadable_line_keeps_the_lines_before_it(cli: Cli, name: str) -> None:
     topic = f"{name}-bad"
     cli.ok("topics", "--create", "--topic", topic)
     produce = ("produce", "--topic", topic, "--property", "parse.key=true")
@@ -169,7 +169,7 @@ def test_a_line_that_cannot_be_read_keeps_what_came_before(cli: Cli, name: str) 
     assert read.lines == ["good"]
 
 
-def test_the_root_of_a_led_topic_says_who_has_the_newest_records(
+def test_root_of_a_led_topic_names_the_leader_of_newer_records(
     brokers: Brokers, cli: Cli, name: str
 ) -> None:
     root = ("--root", brokers.root)

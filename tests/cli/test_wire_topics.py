@@ -79,7 +79,7 @@ def test_topics_grow_are_altered_and_deleted(cli: Cli, name: str) -> None:
     assert f"topic={name}" in cli.fails("topics", "--delete", "--topic", name)
 
 
-def test_what_brokers_refuse_is_one_line_with_kafkas_name_for_it(cli: Cli, name: str) -> None:
+def test_error_of_a_broker_is_one_line_with_kafkas_name(cli: Cli, name: str) -> None:
     cli.ok("topics", "--create", "--topic", name)
     assert "error=TOPIC_ALREADY_EXISTS" in cli.fails("topics", "--create", "--topic", name)
     assert cli.ok("topics", "--create", "--topic", name, "--if-not-exists").text == ""
@@ -192,7 +192,7 @@ def test_a_move_to_a_broker_that_is_not_there_is_refused(cli: Cli, name: str) ->
     assert f"partition={name}-5" in cli.fails(*execute, stdin=json.dumps(wanted).encode())
 
 
-def test_elections_say_what_came_of_each_partition(cli: Cli, name: str) -> None:
+def test_elections_report_the_result_of_each_partition(cli: Cli, name: str) -> None:
     cli.ok("topics", "--create", "--topic", name, "--replica-assignment", "2:1")
     elect = ("leader-election", "--election-type", "preferred")
     one = (*elect, "--topic", name, "--partition", "0")

@@ -93,7 +93,9 @@ def test_a_reader_never_sees_a_part_of_an_object(store: ObjectStore) -> None:
 # S3: after CREATED every get, head and list anywhere sees the object
 
 
-def test_what_one_client_created_every_other_sees_at_once(store: ObjectStore, open_again) -> None:  # type: ignore[no-untyped-def]
+def test_object_created_by_one_client_is_visible_to_all_at_once(
+    store: ObjectStore, open_again: OpenStore
+) -> None:
     other = open_again()
     for name in range(20):
         key = f"log/{name:03}"
@@ -136,14 +138,14 @@ def test_a_listing_over_many_pages_leaves_nothing_out(store: RetryingStore) -> N
     assert store.counters.by_kind() == {"list": RequestCount(4, 0)}
 
 
-def test_listing_what_is_not_there_is_empty(store: ObjectStore) -> None:
+def test_listing_of_a_missing_prefix_is_empty(store: ObjectStore) -> None:
     assert keys(store) == []
     assert keys(store, "no/such/folder/") == []
     store.put_if_absent("log", b"")
     assert keys(store, "log/") == []
 
 
-def test_a_listing_tells_sizes_and_times(store: ObjectStore) -> None:
+def test_listing_has_sizes_and_times(store: ObjectStore) -> None:
     before_ms = SYSTEM_CLOCK.now_ms()
     store.put_if_absent("log/0", TEN)
     (info,) = store.list("log/")
@@ -277,7 +279,7 @@ def test_retiring_removes_one_object_and_no_other(store: ObjectStore) -> None:
     assert store.get("log/0") == b"again"
 
 
-def test_what_is_put_where_others_were_retired_is_what_it_is(
+def test_object_put_after_retired_ones_has_its_own_bytes(
     store: ObjectStore, open_again: OpenStore
 ) -> None:
     other = open_again()

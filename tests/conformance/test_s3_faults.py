@@ -316,7 +316,7 @@ def test_expired_credentials_are_unavailable_and_not_retried(
 
 
 @pytest.mark.parametrize("action", [Action.IGNORE_CONDITION, Action.LOSE_RACES])
-def test_a_store_that_loses_races_is_refused_before_anything_is_written(
+def test_store_that_loses_races_is_rejected_before_the_first_write(
     open_through: Open, proxy: FaultProxy, action: Action
 ) -> None:
     proxy.add(action, "PUT")

@@ -26,7 +26,7 @@ def test_the_python_example_prints_the_record_it_appended(tmp_path: Path) -> Non
     assert answer.stdout == "[{'offset': 0, 'key': b'ann', 'value': b'hello'}]\n"
 
 
-def test_the_command_line_example_consumes_what_it_produced(tmp_path: Path) -> None:
+def test_command_line_example_consumes_the_records_it_produced(tmp_path: Path) -> None:
     (example,) = [block for block in blocks("sh") if "export SPARKLOG_ROOT" in block]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     answer = subprocess.run(

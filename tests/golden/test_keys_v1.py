@@ -31,7 +31,7 @@ def test_keys_are_found_and_segments_skipped() -> None:
     assert log.find(b"key-1x", columns, view=view).filtered == 1
 
 
-def test_the_footer_alone_tells_where_the_filter_is() -> None:
+def test_footer_alone_locates_the_filter() -> None:
     (path,) = ROOT.glob("topics/golden-keys~*/0/log/*-*.arrow")
     keys = json.loads(pa.ipc.open_file(path).metadata[b"sparklog.segment"])["keys"]
     assert base64.b64decode(keys["min"]) == b"key-0"
@@ -47,6 +47,6 @@ def test_plain_pyarrow_reads_past_the_filter() -> None:
 
 
 @pytest.mark.parametrize("key", [b"", b"a", b"zzz"])
-def test_bounds_exclude_what_lies_outside(key: bytes) -> None:
+def test_key_bounds_exclude_keys_outside(key: bytes) -> None:
     found = PartitionLog(FileStore(ROOT), KEYED).find(key)
     assert (found.rows, found.out_of_bounds, found.searched) == (0, 2, 1)

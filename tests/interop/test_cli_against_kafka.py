@@ -170,7 +170,7 @@ def test_the_preferred_leader_leads_again_when_its_broker_is_back(
     eventually(lambda: "Leader: 3" in cli.ok(*described).text, "the preferred leader leads")
 
 
-def test_what_brokers_refuse_is_one_line_with_kafkas_name_for_it(cli: Cli) -> None:
+def test_error_of_a_broker_is_one_line_with_kafkas_name(cli: Cli) -> None:
     cli.ok("topics", "--create", "--topic", "there")
     assert "error=TOPIC_ALREADY_EXISTS" in cli.fails("topics", "--create", "--topic", "there")
     assert cli.ok("topics", "--create", "--topic", "there", "--if-not-exists").text == ""

@@ -66,9 +66,7 @@ def test_kafkas_tool_says_the_same_of_both(brokers: Brokers, kafka: KafkaCluster
         eventually(lambda: not ours.client_quotas() and not theirs.client_quotas(), "no quota")
 
 
-def test_kafkas_tool_is_told_that_there_are_no_acls_as_by_kafka(
-    brokers: Brokers, kafka: KafkaCluster
-) -> None:
+def test_kafkas_tool_gets_kafkas_error_without_acls(brokers: Brokers, kafka: KafkaCluster) -> None:
     for bootstrap in (brokers.bootstrap, kafka.bootstrap):
         with pytest.raises(ToolFailed, match="SecurityDisabledException"):
             KafkaTools(bootstrap)(ACLS, "--list")
@@ -78,7 +76,7 @@ def test_kafkas_tool_is_told_that_there_are_no_acls_as_by_kafka(
             )
 
 
-def test_a_producer_and_a_consumer_get_what_their_quotas_allow(brokers: Brokers) -> None:
+def test_producer_and_consumer_reach_exactly_their_quotas(brokers: Brokers) -> None:
     topic, name = f"t-{uuid4().hex[:8]}", f"c-{uuid4().hex[:8]}"
     throttled: list[float] = []
     client = {

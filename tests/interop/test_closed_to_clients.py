@@ -109,7 +109,7 @@ def refusals(brokers: Brokers) -> float:
     return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
 
-def test_a_client_is_refused_what_only_brokers_may_ask(brokers: Brokers, admin: Any) -> None:
+def test_client_is_rejected_for_requests_of_brokers(brokers: Brokers, admin: Any) -> None:
     topic = made(brokers.bootstrap, 1)
     at = leader(admin, topic)
     before = refusals(brokers)
@@ -163,9 +163,7 @@ def test_a_client_aborts_a_hanging_transaction_by_a_marker(brokers: Brokers, adm
     assert described.topics[0].partitions[0].active_producers[0].current_txn_start_offset == -1
 
 
-def test_no_answer_to_a_client_holds_what_brokers_know_each_other_by(
-    brokers: Brokers, admin: Any
-) -> None:
+def test_no_response_to_a_client_contains_the_cluster_secret(brokers: Brokers, admin: Any) -> None:
     with sparklog.open_log(brokers.root) as log:
         image = log.refresh()
     secret = image.cluster_secret
@@ -226,9 +224,7 @@ def test_a_forged_record_of_the_job_history_is_rejected(brokers: Brokers, admin:
     assert end_offset(at, JOBS_TOPIC) == before
 
 
-def test_a_client_can_neither_wipe_nor_make_what_holds_the_clusters_state(
-    brokers: Brokers, admin: Any
-) -> None:
+def test_client_can_neither_empty_nor_create_internal_topics(brokers: Brokers, admin: Any) -> None:
     group = f"g-{uuid4()}"
     topic = made(brokers.bootstrap, 1)
 

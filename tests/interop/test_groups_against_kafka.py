@@ -98,7 +98,7 @@ def test_groups_are_listed_as_kafka_consumer_groups_does(
     assert cli.ok("groups", "--list", "--state", "empty").lines == [f"{'GROUP':<25} {'STATE':<20}"]
 
 
-def test_lag_is_told_in_records_and_in_time(cli: Cli, members: None) -> None:
+def test_lag_is_shown_in_records_and_in_time(cli: Cli, members: None) -> None:
     found = cli.ok("groups", "--describe", "--group", "classic", "--lag-time", "--json").documents
     assert [row["partition"] for row in found] == [0, 1, 2]
     behind = [row for row in found if row["lag"]]

@@ -140,7 +140,7 @@ def test_words_are_counted_and_go_on_being_counted_after_a_kill(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_the_verifiable_consumer_reads_what_the_verifiable_producer_sent(
+def test_verifiable_consumer_reads_all_of_the_verifiable_producer(
     brokers: Brokers, tmp_path: Path, protocol: str
 ) -> None:
     tools = KAFKA_BROKER.class_path()

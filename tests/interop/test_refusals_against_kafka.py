@@ -352,7 +352,7 @@ def talk_of_transactions(talk: Talk) -> None:
 
 
 @pytest.mark.parametrize("conversation", [talk_of_groups, talk_of_consumers, talk_of_transactions])
-def test_what_is_wrong_is_refused_as_kafka_does(
+def test_wrong_requests_get_kafkas_error_codes(
     kafka: KafkaCluster, brokers: Brokers, conversation: Callable[[Talk], None]
 ) -> None:
     found: list[Codes] = []

@@ -130,7 +130,7 @@ def test_the_same_of_a_log_that_was_forced_is_damage(tmp_path: Path, topic: str)
 
 
 @pytest.mark.parametrize("root", ["memory://unforced", "s3://bucket/prefix"])
-def test_it_is_refused_where_there_is_no_disk_to_wait_for(root: str) -> None:
+def test_unforced_log_is_rejected_on_object_storage(root: str) -> None:
     with pytest.raises(InvalidConfig, match=r"wal\.fsync"):
         run(
             root,

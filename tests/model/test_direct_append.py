@@ -74,7 +74,7 @@ def test_every_interleaving_keeps_acknowledged_appends_once(case: str) -> None:
     print(f"{case}: {states} states, {checker.finals} ends")
 
 
-def test_a_commit_key_is_taken_once_whoever_writes_it() -> None:
+def test_commit_key_is_applied_once_for_any_writer() -> None:
     key = CommitKey("q", 7)
     actors = [writer("a", 1, key=key), writer("b", 1, key=key)]
     explorer = Explorer(actors)

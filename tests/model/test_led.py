@@ -342,7 +342,7 @@ def test_a_fence_without_the_confirming_look_is_found(monkeypatch: pytest.Monkey
         _check(actors, objects)
 
 
-def test_a_leader_that_follows_nobody_without_a_fence_of_its_own_is_found() -> None:
+def test_leader_without_predecessor_and_fence_is_found() -> None:
     actors = [returner("r2", 2), leader("l3", 3, marks=False), writer("a", 1)]
     with pytest.raises(AssertionError, match="appended directly where a leader leads"):
         _check(actors, LED)

@@ -131,7 +131,7 @@ def test_two_drivers_publish_one_batch_once_while_the_tail_is_taken_in() -> None
     _explore([*DRIVERS, _absorber()], crashes=1)
 
 
-def test_a_driver_with_nothing_staged_carries_out_what_was_decided() -> None:
+def test_driver_with_nothing_staged_carries_out_the_decided_batch() -> None:
     _explore([_driver("a", _part(0, "a"), _part(1, "b")), _driver("d")], crashes=1)
 
 

@@ -134,7 +134,7 @@ LARGE = {"beside an absorber and a retainer"}
 @pytest.mark.parametrize(
     "case", [pytest.param(c, marks=pytest.mark.soak) if c in LARGE else c for c in CASES]
 )
-def test_a_pin_taken_for_complete_keeps_what_it_names(case: str) -> None:
+def test_complete_pin_keeps_every_object_it_names(case: str) -> None:
     appends, actors, budget = CASES[case]
     states, checker = explore(actors, PinChecker, written(appends), **budget)
     assert isinstance(checker, PinChecker)

@@ -290,7 +290,7 @@ SOAK: dict[str, tuple[list[Actor], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_was_acknowledged_is_recovered(case: str) -> None:
+def test_acknowledged_windows_are_recovered(case: str) -> None:
     actors, budget = CASES[case]
     states, checker = _explore(actors, **budget)
     print(f"{case}: {states} states, {checker.finals} ends")
@@ -300,7 +300,7 @@ def test_what_was_acknowledged_is_recovered(case: str) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("case", SOAK)
-def test_what_was_acknowledged_is_recovered_in_larger_cases(case: str) -> None:
+def test_acknowledged_windows_are_recovered_in_larger_cases(case: str) -> None:
     actors, budget = SOAK[case]
     states, checker = _explore(actors, **budget)
     print(f"{case}: {states} states, {checker.finals} ends")
@@ -324,7 +324,7 @@ def test_without_a_second_look_the_model_finds_a_lost_window(
         _explore([_broker(4), ONE])
 
 
-def test_without_looking_from_the_seal_on_the_model_finds_a_seal_that_stops_nobody(
+def test_model_finds_a_useless_seal_without_the_look_from_the_seal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def believe_a_look(layout: WalLayout, nonce: str) -> Program[Sealed]:
@@ -406,7 +406,7 @@ def test_with_a_boundary_that_is_not_forced_the_model_finds_damage(
         _explore_without_power()
 
 
-def test_with_reading_over_what_is_gone_the_model_finds_a_hole(
+def test_model_finds_a_hole_when_a_read_skips_missing_windows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def all_there_is(objects: Sequence[WalObject | TornWindow], sealed: Sealed) -> LogTail:

@@ -47,7 +47,7 @@ def test_batches_decode_together_as_alone(names: list[str], run_bytes: int) -> N
 
 
 @given(st.lists(st.sampled_from(ONE_BATCH), min_size=1, max_size=6))
-def test_the_table_of_headers_says_what_each_header_says(names: list[str]) -> None:
+def test_table_of_headers_equals_each_header(names: list[str]) -> None:
     batches = [data_of(name) for name in names]
     table = read_headers(batches)
     assert [BatchHeader(*row.tolist()) for row in table] == [parse_header(b) for b in batches]
@@ -105,7 +105,7 @@ def test_an_empty_batch_is_not_decompressed(codec: Codec) -> None:
     ],
     ids=["cut", "longer", "in the header", "nothing", "magic", "count"],
 )
-def test_what_is_not_exactly_one_batch_is_refused(spoil: object) -> None:
+def test_bytes_other_than_one_batch_are_rejected(spoil: object) -> None:
     assert callable(spoil)
     batch = data_of("one-record")
     with pytest.raises(DataCorrupt):

@@ -321,7 +321,7 @@ TestCompaction = Compaction.TestCase
 TestCompaction.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
 
 
-def test_a_commit_whose_records_lie_in_an_object_that_loses_nothing_is_not_forgotten() -> None:
+def test_commit_with_records_in_an_untouched_object_is_kept() -> None:
     state = Compaction()
     state.start(lag=False, codec="none", apart=True)
     state.append_in_transaction(producer=1, records=[(b"a", b"committed")])

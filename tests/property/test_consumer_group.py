@@ -353,7 +353,7 @@ def act(world: World, name: str, client: Client, data: st.DataObject) -> None:
 
 @settings(max_examples=120, deadline=None)
 @given(st.data())
-def test_no_partition_has_two_readers_and_a_quiet_group_reads_everything(
+def test_partition_has_one_reader_and_a_group_at_rest_reads_all(
     data: st.DataObject,
 ) -> None:
     world = World()

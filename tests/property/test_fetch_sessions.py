@@ -184,7 +184,7 @@ def test_a_follower_has_all_that_it_would_have_without_a_session(
     assert leader.looked_at == 0, "all rest"
 
 
-def test_what_rests_is_looked_at_when_told_of_when_moved_and_once_a_second() -> None:
+def test_resting_partition_is_checked_on_news_moves_and_each_second() -> None:
     leader = Leader(FetchSessionCache(1, SeededEntropy(1)))
     first = leader.sessions.begin(asked(2, follower=True), 0.0)
 
@@ -207,7 +207,7 @@ def test_what_rests_is_looked_at_when_told_of_when_moved_and_once_a_second() -> 
     assert fetch(7, 2.0) == [("t", 0), ("t", 1)]
 
 
-def test_a_session_that_ends_is_told_of_nothing_any_more() -> None:
+def test_ended_session_gets_no_more_news() -> None:
     leader = Leader(FetchSessionCache(1, SeededEntropy(1)))
     turn = leader.sessions.begin(asked(3, follower=True), 0.0)
     leader.told(turn)
@@ -232,7 +232,7 @@ def asked(
     return RequestedPartition(session_id, epoch, False, follower, wanted)
 
 
-def test_who_had_records_comes_last_next_time() -> None:
+def test_partition_with_records_comes_last_next_time() -> None:
     sessions = FetchSessionCache(1, SeededEntropy(1))
     turn = sessions.begin(asked(3), 0.0)
     assert turn.answers(("t", 0), FetchedPartition([b"x"], 1, 1, 0))
@@ -240,7 +240,7 @@ def test_who_had_records_comes_last_next_time() -> None:
     assert list(again.wanted) == [("t", 1), ("t", 2), ("t", 0)]
 
 
-def test_a_full_house_makes_room_for_followers_and_instead_of_the_idle() -> None:
+def test_full_session_cache_evicts_idle_sessions_for_followers() -> None:
     sessions = FetchSessionCache(2, SeededEntropy(1))
     small = sessions.begin(asked(1), 0.0).session_id
     large = sessions.begin(asked(9), 0.0).session_id

@@ -45,7 +45,7 @@ def test_frames_are_the_same_however_the_stream_is_cut(
 
 
 @given(frames=st.lists(st.binary(max_size=FRAME_BYTES_MAX), min_size=1, max_size=4), data=st.data())
-def test_what_is_held_is_counted(frames: list[bytes], data: st.DataObject) -> None:
+def test_held_bytes_are_counted(frames: list[bytes], data: st.DataObject) -> None:
     stream = stream_of(frames)
     cut = data.draw(st.integers(min_value=0, max_value=len(stream)))
     reader = FrameReader(FRAME_BYTES_MAX)

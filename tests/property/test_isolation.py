@@ -114,7 +114,7 @@ class History:
 
 @settings(max_examples=60)
 @given(events=EVENTS, data=st.data())
-def test_segments_show_what_was_committed(events: list[Event], data: st.DataObject) -> None:
+def test_segments_show_committed_records(events: list[Event], data: st.DataObject) -> None:
     history = History(events)
     log = new_log()
     log.create_topic("t")
@@ -143,7 +143,7 @@ def test_segments_show_what_was_committed(events: list[Event], data: st.DataObje
 
 
 @given(events=EVENTS, data=st.data())
-def test_fetches_show_what_was_committed(events: list[Event], data: st.DataObject) -> None:
+def test_fetches_show_committed_records(events: list[Event], data: st.DataObject) -> None:
     history = History(events)
     stable = [
         batch

@@ -31,7 +31,7 @@ def encoded(entity: Any) -> bytes:
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
-def test_kio_reads_what_is_written_and_writes_what_is_read(api: Api) -> None:
+def test_kio_reads_our_messages_and_writes_the_same_bytes(api: Api) -> None:
     for entity_type in (t for t in TYPES if t.__api_key__ == api):
         for seed in range(12):
             entity = random_entity(entity_type, Random(seed))

@@ -79,7 +79,7 @@ def mutations(draw: st.DrawFn) -> bytes:
 
 @given(mutations())
 @settings(max_examples=400)
-def test_what_a_survey_passes_decodes_and_nothing_else_does(data: bytes) -> None:
+def test_batch_decodes_exactly_when_the_survey_passes_it(data: bytes) -> None:
     """A leader's check and the flush agree, or acknowledged records could not be read."""
     try:
         header = parse_header(data)

@@ -117,7 +117,7 @@ def test_any_split_comes_back_within_the_limit(rows: Rows, codec: Codec, limit: 
 
 
 @given(rows_with_offsets())
-def test_what_is_decoded_encodes_to_the_same_bytes(rows: Rows) -> None:
+def test_decoded_batch_encodes_to_the_same_bytes(rows: Rows) -> None:
     data = encode(arrow(rows), base_offset=rows[0]["offset"])
     again = encode(decode(data).records, base_offset=rows[0]["offset"])
     assert again == data

@@ -71,7 +71,7 @@ BATCHES = st.builds(reference_batch, references(), COMMITS)
 
 
 @given(batch=BATCHES)
-def test_what_is_written_is_read(batch: ReferenceBatch) -> None:
+def test_reference_batch_is_read_as_written(batch: ReferenceBatch) -> None:
     data = encode_references(batch)
     header = parse_header(data)
     assert header.is_reference
@@ -130,7 +130,7 @@ JSON = st.recursive(
     value=st.binary(max_size=60) | JSON.map(lambda x: json.dumps(x).encode()),
     count=st.integers(1, 9),
 )
-def test_whatever_a_client_sends_with_the_bit_set_is_refused(value: bytes, count: int) -> None:
+def test_other_bytes_with_the_reference_bit_are_rejected(value: bytes, count: int) -> None:
     with pytest.raises(InvalidRecord):
         check_batch(with_bit(value, count), RULES, now_ms=0)
 
@@ -197,7 +197,7 @@ def staged(log: PartitionLog, rows: int) -> Reference:
     return log.stage([pa.record_batch({"value": pa.array([b"v"] * rows)})])
 
 
-def test_objects_are_what_the_batch_says_or_it_is_refused() -> None:
+def test_batch_is_rejected_unless_its_objects_match() -> None:
     store = MemoryStore("objects")
     log = PartitionLog(store, LAYOUT)
     other = PartitionLog(store, PartitionLayout("t", "A" * 22, 1))
@@ -217,7 +217,7 @@ def test_objects_are_what_the_batch_says_or_it_is_refused() -> None:
             run(check_references(LAYOUT, reference_batch([good[1], wrong], None)), store)
 
 
-def test_what_was_taken_is_known_in_the_tail_and_in_the_log() -> None:
+def test_appended_commit_key_is_known_in_the_tail_and_the_log() -> None:
     store = MemoryStore("taken")
     log = PartitionLog(store, LAYOUT)
     pending = PendingReferences()

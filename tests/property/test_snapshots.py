@@ -147,7 +147,7 @@ def rows(batches: Any) -> Rows:
 
 
 @given(ACTS)
-def test_a_snapshot_gives_what_was_there(acts: list[tuple[str, Any]]) -> None:
+def test_snapshot_gives_the_records_of_its_time(acts: list[tuple[str, Any]]) -> None:
     with ThreadPoolExecutor(2) as pool:
         history = History(pool)
         for what, how in [("append", [(1, True), (2, True)]), ("snapshot", None), *acts]:

@@ -11,7 +11,7 @@ AMOUNTS = st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 100)), max_size=50)
 
 
 @given(st.floats(1, 1e9), st.floats(0.1, 60), AMOUNTS)
-def test_who_waits_as_told_never_gets_more_than_its_rate_and_one_burst(
+def test_waiting_caller_gets_at_most_its_rate_and_one_burst(
     per_s: float, burst_s: float, spent: list[tuple[float, float]]
 ) -> None:
     bucket = TokenBucket(per_s, burst_s, 0.0)
@@ -26,9 +26,7 @@ def test_who_waits_as_told_never_gets_more_than_its_rate_and_one_burst(
 
 
 @given(st.floats(1, 1e9), st.floats(0.1, 60), st.floats(0, 1))
-def test_who_spends_no_more_than_a_burst_waits_for_nothing(
-    per_s: float, burst_s: float, share: float
-) -> None:
+def test_caller_within_a_burst_does_not_wait(per_s: float, burst_s: float, share: float) -> None:
     bucket = TokenBucket(per_s, burst_s, 5.0)
     assert bucket.spend(per_s * burst_s * share, 5.0) == 0.0
     assert bucket.is_full(5.0 + burst_s * 1.001 + 1e-6)

@@ -362,7 +362,7 @@ TestCoordinators = Coordinators.TestCase
 TestCoordinators.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 
 
-def test_what_is_due_is_looked_for_in_rounds() -> None:
+def test_due_transactions_are_found_in_rounds() -> None:
     settings = transaction_settings(
         max_timeout_ms=TIMEOUT_MS, expiration_ms=50_000, abort_interval_ms=7_000,
         expiry_interval_ms=40_000,

@@ -137,7 +137,7 @@ def _producer_of(header: BatchHeader) -> tuple[int, int] | None:
     max_bytes=st.sampled_from([1, 300, 1 << 20]),
     cache_bytes=st.sampled_from([1, 1 << 20]),
 )
-def test_history_gives_back_what_was_flushed(
+def test_history_returns_the_flushed_batches(
     taken: list[Taken],
     codec: str,
     out: Codec,

@@ -26,7 +26,7 @@ def test_a_partition_has_one_owner_a_generation() -> None:
     assert _kinds(log) == ["two-owners"]
 
 
-def test_who_looks_after_a_commit_is_told_of_it_or_of_a_later_one() -> None:
+def test_read_after_a_commit_returns_it_or_a_later_one() -> None:
     log = GroupLog(commits=[CommittedHistory(WHERE, 5, 1.0)], tried={(WHERE, 5), (WHERE, 7)})
     log.looks = [Looked(WHERE, -1, 0.9), Looked(WHERE, 5, 1.1), Looked(WHERE, 7, 1.2)]
     assert _kinds(log) == []
@@ -34,7 +34,7 @@ def test_who_looks_after_a_commit_is_told_of_it_or_of_a_later_one() -> None:
     assert _kinds(log) == ["lost-commit", "invented-commit"]
 
 
-def test_nobody_is_given_what_is_still_anothers() -> None:
+def test_partition_is_not_assigned_while_another_member_owns_it() -> None:
     log = GroupLog(
         claims=[OwnershipClaim("a", WHERE, 1.0, 2.0), OwnershipClaim("b", WHERE, 2.0, 3.0)]
     )

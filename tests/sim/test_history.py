@@ -86,7 +86,7 @@ def test_every_anomaly_has_a_bad_history() -> None:
 
 
 @pytest.mark.parametrize("kind", ANOMALIES)
-def test_the_anomaly_is_found_and_nothing_else(kind: str) -> None:
+def test_history_checker_finds_exactly_the_anomaly(kind: str) -> None:
     found = check(BAD[kind])
     assert {anomaly.kind for anomaly in found} == {kind}
     assert {anomaly.partition for anomaly in found} == {P0}

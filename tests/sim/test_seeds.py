@@ -41,7 +41,7 @@ def test_seeds_differ_in_all_that_they_draw() -> None:
     assert {dict(plan.configs)["sparklog.commit"] for plan in plans} == {"memory", "storage"}
 
 
-def test_a_seed_tells_the_same_story_twice() -> None:
+def test_seed_has_the_same_trace_twice() -> None:
     first, second = run_seed(4), run_seed(4)
     assert first.digest == second.digest
     assert first.history == second.history

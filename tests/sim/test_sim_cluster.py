@@ -78,7 +78,7 @@ def test_a_mutant_is_caught(mutant: type[ToyBroker], kinds: set[str]) -> None:
 
 
 @pytest.mark.parametrize("rests", [True, False])
-def test_where_faults_rest_none_begins_while_twins_fight(rests: bool) -> None:
+def test_no_fault_begins_during_a_rest_while_twins_fight(rests: bool) -> None:
     """The toy's twins never cease to; a broker's may need seconds to seal a log that is written."""
     plan = SimPlan(brokers=1, storm_s=4.0, faults=("twin",), rest_s=0.1 if rests else None)
     cluster = SimCluster(0, plan, ToyBroker)
@@ -121,7 +121,7 @@ def _digests(hash_seed: str) -> str:
     ).stdout
 
 
-def test_a_seed_tells_the_same_story_in_every_process() -> None:
+def test_seed_has_the_same_trace_in_every_process() -> None:
     here = f"{[_run(seed).digest for seed in range(3)]}\n"
     assert _digests("1") == here
     assert _digests("2") == here

@@ -72,13 +72,13 @@ def test_calls_of_one_connection_are_served_and_answered_in_order(room: _Room) -
     assert answered == ["re: 0.5", "re: a", "re: 0.1", "re: b"]
 
 
-def test_a_long_poll_holds_up_nobody_with_another_purpose(room: _Room) -> None:
+def test_long_poll_delays_no_connection_of_another_purpose(room: _Room) -> None:
     room.call(4.0, purpose="poll")
     assert room.result(room.call("a")) == "re: a"
     assert room.loop.time() < 0.1
 
 
-def test_nobody_listening_is_a_refusal(room: _Room) -> None:
+def test_address_without_a_listener_refuses(room: _Room) -> None:
     room.server.kill()
     with pytest.raises(Unreachable):
         room.result(room.call("a"))
@@ -101,7 +101,7 @@ def test_a_restarted_peer_serves_new_connections_and_resets_old_ones(room: _Room
     assert room.result(room.call("c")) == "re: c"
 
 
-def test_a_paused_peer_is_silent_and_serves_later_what_it_was_sent(room: _Room) -> None:
+def test_paused_peer_is_silent_and_serves_its_requests_later(room: _Room) -> None:
     room.server.pause()
     room.at(8.0, room.server.resume)
     with pytest.raises(TimeoutError):
@@ -111,7 +111,7 @@ def test_a_paused_peer_is_silent_and_serves_later_what_it_was_sent(room: _Room) 
     assert room.asked == ["a"]
 
 
-def test_a_cut_is_silence_and_what_was_sent_arrives_after_healing(room: _Room) -> None:
+def test_cut_is_silent_and_messages_arrive_after_healing(room: _Room) -> None:
     room.net.cut("client", "server")
     room.at(8.0, room.net.heal)
     with pytest.raises(TimeoutError):
@@ -136,7 +136,7 @@ def test_a_patient_caller_gets_its_answer_after_healing(room: _Room) -> None:
     assert room.loop.time() > 2.0
 
 
-def test_a_timeout_closes_the_connection_for_all_who_wait_on_it(room: _Room) -> None:
+def test_time_out_closes_the_connection_for_all_its_waiters(room: _Room) -> None:
     room.server.pause()
     first, second = room.call("a", timeout_s=1.0), room.call("b", timeout_s=4.0)
     with pytest.raises(TimeoutError):
@@ -152,13 +152,13 @@ def test_a_server_that_breaks_drops_the_connection_and_is_noted(room: _Room) -> 
     assert "ValueError" in room.net.errors[0]
 
 
-def test_a_broken_connection_is_told_to_its_caller(room: _Room) -> None:
+def test_broken_connection_is_an_error_for_its_caller(room: _Room) -> None:
     room.at(1.0, room.net.break_connections, "server")
     with pytest.raises(Unreachable):
         room.result(room.call(3.0))
 
 
-def test_what_follows_a_lost_message_on_its_connection_is_lost(room: _Room) -> None:
+def test_messages_after_a_lost_one_on_its_connection_are_lost(room: _Room) -> None:
     room.net.weather = NetworkFaults(reset=0.2)
     calls = [room.call(number) for number in range(20)]
     room.loop.run_until_complete(asyncio.gather(*calls, return_exceptions=True))
@@ -166,7 +166,7 @@ def test_what_follows_a_lost_message_on_its_connection_is_lost(room: _Room) -> N
     assert room.asked == list(range(len(room.asked)))
 
 
-def test_closing_drops_what_waits(room: _Room) -> None:
+def test_close_drops_waiting_messages(room: _Room) -> None:
     call = room.call(3.0)
     room.loop.run_until_complete(asyncio.sleep(1.0))
     room.loop.run_until_complete(room.network.close())

@@ -30,7 +30,7 @@ def _run(world: SimObjects, program: Callable[[SimStore], Awaitable[Result]]) ->
     return world.loop.run_until_complete(program(SimStore(world, "a")))
 
 
-def test_every_operation_takes_time_and_does_what_a_store_does() -> None:
+def test_every_operation_takes_time_and_acts_as_a_store() -> None:
     async def program(store: SimStore) -> None:
         assert await store.put_if_absent("a/1", b"one") is PutOutcome.CREATED
         assert await store.put_if_absent("a/1", b"other") is PutOutcome.EXISTS
@@ -109,7 +109,7 @@ def test_a_host_that_is_cut_off_gets_no_answer_while_others_do() -> None:
     assert world.loop.run_until_complete(other.put_if_absent("x", b"2")) is PutOutcome.CREATED
 
 
-def test_of_all_racing_puts_one_is_stored_whatever_the_weather() -> None:
+def test_one_of_all_racing_puts_is_stored_under_any_faults() -> None:
     async def race(world: SimObjects) -> list[PutOutcome]:
         puts = [SimStore(world, host).put_if_absent("x", host.encode()) for host in "abcdef"]
         return await asyncio.gather(*puts)

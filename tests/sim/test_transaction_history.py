@@ -30,7 +30,7 @@ def test_a_transaction_is_seen_wholly_or_not_at_all() -> None:
     assert _kinds(_wrote(Fate.ABORTED)) == []
 
 
-def test_nobody_is_shown_what_is_aborted_or_not_yet_committed() -> None:
+def test_reader_never_sees_aborted_or_uncommitted_records() -> None:
     assert _kinds(_wrote(Fate.ABORTED), _read(ONE, 0, 1, final=False)) == ["aborted-read"]
     early = _read(ONE, 0, 1, final=False)
     assert _kinds(_wrote(Fate.UNKNOWN), early, _read(ONE, 5, 9)) == ["uncommitted-read"]

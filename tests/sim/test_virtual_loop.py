@@ -128,7 +128,7 @@ def test_a_paused_process_misses_nothing_and_is_late() -> None:
     loop.close()
 
 
-def test_a_paused_process_may_be_killed_and_what_was_held_back_is_gone() -> None:
+def test_killed_paused_process_drops_its_held_back_callbacks() -> None:
     loop = new_virtual_loop()
     story: list[tuple[str, float]] = []
     process = _ticking(loop, story)
@@ -166,7 +166,7 @@ def test_closing_lets_tasks_clean_up_and_gives_up_on_those_that_do_not_end() -> 
     assert loop.is_closed()
 
 
-def test_an_error_that_nobody_awaits_is_a_complaint() -> None:
+def test_error_without_an_awaiter_is_a_complaint() -> None:
     loop = new_virtual_loop()
 
     async def break_down() -> None:

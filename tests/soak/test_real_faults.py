@@ -342,9 +342,7 @@ def test_brokers_on_s3_lose_nothing(faults: Faults, tmp_path: Path) -> None:
         outage,
     ],
 )
-def test_what_is_committed_in_memory_survives_one_fault_at_a_time(
-    faults: Faults, tmp_path: Path
-) -> None:
+def test_commits_in_memory_survive_one_fault_at_a_time(faults: Faults, tmp_path: Path) -> None:
     with on_s3(tmp_path, {}, **MEMORY) as world:
         world.flows()
         faults(world)

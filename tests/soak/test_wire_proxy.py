@@ -61,7 +61,7 @@ def echo_port() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("client_id_of", [with_code, before_metadata, as_reach])
-def test_proxy_refuses_a_broker_by_its_id_whatever_its_client_id_says_else(
+def test_proxy_refuses_a_broker_by_its_id_with_any_client_id(
     client_id_of: Callable[[int, Address], str], echo_port: int
 ) -> None:
     proxy = WireProxy()

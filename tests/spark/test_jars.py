@@ -58,7 +58,7 @@ def _publish(repository: Path, name: str, version: str, needs: str) -> None:
         jar.writestr("content", name)
 
 
-def test_what_spark_lacks_is_fetched_and_what_it_ships_is_left_out(
+def test_jars_that_spark_lacks_are_fetched_and_its_own_left_out(
     repository: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "jars"

@@ -29,7 +29,7 @@ def _run(spark: SparkSession, log_root: str, *words: str) -> UpkeepReport:
     return compact(job, session, JobProgress(io.StringIO()))
 
 
-def test_partitions_are_compacted_in_tasks_and_spark_reads_what_is_left(
+def test_partitions_are_compacted_in_tasks_and_spark_reads_the_rest(
     spark: SparkSession, log_root: str, make_log: MakeLog
 ) -> None:
     log = make_log(plain=1)

@@ -172,7 +172,7 @@ def test_impossible_topics_places_and_columns_are_refused(run: Consume, minutes:
         run("--topic", "t", "--columns", "nosuch")
 
 
-def test_a_session_without_delta_is_told_how_to_get_it(
+def test_session_without_delta_gets_the_remedy(
     spark: SparkSession,
     log_root: str,
     minutes: Log,

@@ -119,7 +119,7 @@ def test_raw_values_stay_bytes_in_as_many_commits_as_are_asked_for(
     ]
 
 
-def test_a_topic_created_again_and_a_gap_are_refused_unless_told_to_go_on(
+def test_recreated_topic_and_gap_are_rejected_unless_permitted(
     run: Run, spark: SparkSession, make_log: MakeLog, table: str
 ) -> None:
     log = make_log(t=1)
@@ -301,7 +301,7 @@ def test_a_job_that_follows_ends_when_it_is_asked_to(
     assert [(row["_offset"], row["value"]) for row in rows(spark, table)] == [(1, b"after")]
 
 
-def test_a_led_topic_is_there_with_what_only_its_leader_has(
+def test_led_topic_is_complete_with_unflushed_records(
     run: Run, spark: SparkSession, make_log: MakeLog, log_root: str, table: str
 ) -> None:
     log = make_log(t=1)

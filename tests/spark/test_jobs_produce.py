@@ -183,14 +183,14 @@ def test_another_number_of_partitions_is_refused(
         run("--topic", "t", "--create", "--partitions", "3", "--input", people)
 
 
-def test_what_spark_cannot_resolve_is_sparks_error(run: Produce, people: str) -> None:
+def test_unresolvable_column_is_sparks_error(run: Produce, people: str) -> None:
     with pytest.raises(AnalysisException, match="nosuch"):
         run("--topic", "t", "--create", "--input", people, "--key", "nosuch")
     with pytest.raises(AnalysisException, match="PATH_NOT_FOUND"):
         run("--topic", "t", "--input", people + ".gone", "--format", "csv")
 
 
-def test_what_is_no_time_is_refused(run: Produce, people: str) -> None:
+def test_invalid_time_is_rejected(run: Produce, people: str) -> None:
     with pytest.raises(InvalidRequest, match="type=boolean"):
         run("--topic", "t", "--create", "--input", people, "--timestamp", "id > 1")
 

@@ -95,7 +95,7 @@ def test_a_wrong_call_is_2_and_a_failure_1_without_a_trace(tmp_path: Path, log_r
     assert failed.stderr.count("\n") == 1
 
 
-def test_an_interrupted_stream_says_what_it_did_and_ends_with_130(
+def test_interrupted_stream_reports_its_work_and_ends_with_130(
     tmp_path: Path, log_root: str, make_log: MakeLog
 ) -> None:
     make_log(t=1).partition("t", 0).append([pa.record_batch({"value": [b"x", b"y"]})])

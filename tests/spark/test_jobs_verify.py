@@ -18,7 +18,7 @@ from tests.harness.log_records import numbered
 MakeLog = Callable[..., Log]
 
 
-def test_a_damaged_partition_is_told_and_the_others_are_whole(
+def test_damaged_partition_is_reported_and_the_others_are_whole(
     spark: SparkSession, log_root: str, make_log: MakeLog
 ) -> None:
     def session(conf: Mapping[str, str]) -> SparkSession:

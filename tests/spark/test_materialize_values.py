@@ -63,7 +63,7 @@ def records(spark: SparkSession, *values: bytes | None) -> DataFrame:
     return frame.selectExpr("*", "timestamp_millis(offset) AS timestamp")
 
 
-def test_values_that_do_not_fit_are_told_with_their_reason(spark: SparkSession) -> None:
+def test_values_that_do_not_fit_are_reported_with_their_reason(spark: SparkSession) -> None:
     values = Values(schema=given_fields(FIELDS).json())
     found = classified(records(spark, *REASONS), values, "append").cache()
     bad = rejected_rows(found.where(BAD), values, "t", "append").collect()

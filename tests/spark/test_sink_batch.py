@@ -114,7 +114,7 @@ def test_rows_without_a_timestamp_get_the_time_of_writing(
     assert len(years) == 3
 
 
-def test_what_was_read_from_one_topic_can_be_written_to_another(
+def test_rows_of_one_topic_can_be_written_to_another(
     spark: SparkSession, make_log: MakeLog, log_root: str
 ) -> None:
     log = make_log(t=2, u=2)
@@ -217,7 +217,7 @@ def test_bad_input_fails_with_a_clear_error_and_writes_nothing(
     assert staged(log) == set()
 
 
-def test_overwriting_is_refused_and_says_what_to_use(
+def test_overwrite_mode_is_rejected_with_the_alternative(
     spark: SparkSession, make_log: MakeLog, log_root: str
 ) -> None:
     make_log(t=1)

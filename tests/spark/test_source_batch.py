@@ -143,7 +143,7 @@ def test_one_relation_may_be_used_twice_in_a_query(
         ({"endingOffsets": '{"flights": {"0": 1, "1": 20001}}'}, "failOnDataLoss to false"),
     ],
 )
-def test_what_does_not_fit_the_log_is_told_before_any_task_runs(
+def test_options_that_do_not_fit_the_log_fail_before_any_task(
     spark: SparkSession, log: Log, log_root: str, options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(AnalysisException, match=f"(?s){message}"):
@@ -157,7 +157,7 @@ def test_what_does_not_fit_the_log_is_told_before_any_task_runs(
         ("offset BIGINT, body BINARY", "no such column"),
     ],
 )
-def test_bad_columns_are_told_before_any_task_runs(
+def test_bad_columns_fail_before_any_task(
     spark: SparkSession, log: Log, log_root: str, schema: str, message: str
 ) -> None:
     with pytest.raises(AnalysisException, match=message):
@@ -172,7 +172,7 @@ def test_bad_columns_are_told_before_any_task_runs(
         ({"minPartitions": "0"}, "minPartitions must be positive"),
     ],
 )
-def test_options_that_no_read_takes_are_told_at_load(
+def test_unknown_read_options_fail_at_load(
     spark: SparkSession, log_root: str, options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(AnalysisException, match=message):
@@ -194,7 +194,7 @@ def test_damage_fails_the_query_and_names_the_object(
     assert read(spark, log_root, "offset BIGINT").count() == 2 * COUNT
 
 
-def test_records_that_are_gone_fail_the_query_unless_told_otherwise(
+def test_deleted_records_fail_the_query_by_default(
     spark: SparkSession, log: Log, log_root: str
 ) -> None:
     log.partition("flights", 0).delete_records(COUNT - 3)

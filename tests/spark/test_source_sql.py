@@ -95,7 +95,7 @@ def test_a_table_may_have_the_columns_that_are_wanted_only(
 
 
 @pytest.mark.parametrize("temporary", [False, True])
-def test_a_view_per_topic_always_shows_what_the_topic_holds(
+def test_view_per_topic_shows_the_topics_current_records(
     spark: SparkSession, database: str, make_log: MakeLog, log_root: str, temporary: bool
 ) -> None:
     log = make_log(t=1)

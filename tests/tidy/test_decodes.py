@@ -71,5 +71,5 @@ def test_each_module_that_unfolds_bytes_has_its_bound_here() -> None:
     assert found == sorted(BOUNDS)
 
 
-def test_no_module_runs_what_it_reads_from_outside() -> None:
+def test_modules_never_execute_bytes_from_outside() -> None:
     assert modules_that_call(RUNNING) == sorted(RUNS_ITS_OWN)

@@ -140,7 +140,7 @@ def test_an_import_the_right_way_is_left_alone(path: str, text: str) -> None:
     assert layer_violations(Source(path, text)) == []
 
 
-def test_every_room_has_a_level() -> None:
+def test_every_package_has_a_level() -> None:
     rooms = {room_of(source.path) for source in python_sources("sparklog", "jobs")}
     assert rooms - {"testing", "decisions"} <= set(LEVEL_OF)
 

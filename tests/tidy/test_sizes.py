@@ -97,5 +97,5 @@ def test_functions_are_short() -> None:
     assert too_long(lengths, FUNCTION_LINES, LONG_FUNCTIONS) == []
 
 
-def test_names_say_what_is_inside() -> None:
+def test_module_names_describe_their_contents() -> None:
     assert [line for source in _everything() for line in empty_names(source)] == []

@@ -123,7 +123,7 @@ def test_no_tracked_file_names_one_machine() -> None:
     assert found == []
 
 
-def test_documents_link_to_what_exists() -> None:
+def test_links_of_documents_lead_to_existing_files() -> None:
     documents = [ROOT / name for name in tracked_files() if name.endswith(".md")]
     assert documents
     assert [line for document in documents for line in broken_links(document)] == []

@@ -228,7 +228,7 @@ def publish_numbers(query: Query, batch: int, attempts: Dying) -> bool:
     return True
 
 
-def test_whatever_is_killed_readers_of_committed_records_see_whole_batches(query: Query) -> None:
+def test_readers_of_committed_records_see_whole_batches_after_kills(query: Query) -> None:
     """Workers of the driver and brokers die between the steps of transactions."""
     query.reads_files()
     steps = ["after begin", "after send", TAKEN, "after tell", FLUSHED, "after end", TAKEN]
@@ -337,7 +337,7 @@ DELTA = delta_conf()
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("sink", ["sparklogpoints", "delta"])
-def test_pipelines_hold_each_record_once_whatever_is_killed(query: Query, sink: str) -> None:
+def test_pipelines_have_each_record_once_after_kills(query: Query, sink: str) -> None:
     """From a led topic with aborted transactions to another one, and to a Delta table."""
     seed = random.randrange(1 << 32)
     print(f"seed={seed}")

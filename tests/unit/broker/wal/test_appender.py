@@ -459,7 +459,7 @@ class NotingStore(SimStore):
 
 
 @pytest.mark.parametrize("forced", [True, False])
-def test_unforced_log_forces_only_what_it_cannot_lose(forced: bool) -> None:
+def test_unforced_log_forces_only_registration_and_boundaries(forced: bool) -> None:
     world = World()
     store = NotingStore(world)
 

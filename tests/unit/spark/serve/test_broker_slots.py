@@ -62,7 +62,7 @@ def test_two_brokers_never_fit_one_executor_and_a_query_always_does(cores: int) 
     assert claim.cores < cores < 2 * claim.cores
 
 
-def test_room_for_all_and_for_queries_needs_no_words() -> None:
+def test_advice_is_empty_when_brokers_and_queries_fit() -> None:
     assert advice(3, Slots(3, 2), SlotClaim(resource=True), {}) == []
     assert advice(3, Slots(3, 3), SlotClaim(cores=2), {}) == []
 

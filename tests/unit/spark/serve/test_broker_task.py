@@ -45,7 +45,7 @@ def runs(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("victim", ["parent", "grandparent"])
-def test_it_dies_with(victim: str) -> None:
+def test_broker_process_dies_with_its_parent_or_grandparent(victim: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", GRANDPARENT], stdout=subprocess.PIPE, text=True
     ) as grandparent:
