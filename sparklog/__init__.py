@@ -4,8 +4,8 @@ log = sparklog.open_log("file:///data/log")
 log.create_topic("flights", partitions=3)
 log.partition("flights", 0).append([pyarrow.record_batch({"value": [b"hello"]})])
 
-Brokers that serve a log are reached with `Admin`, `Producer` and `Consumer`, which are imported
-when they are first used: a log under a root needs no Kafka client.
+`Admin`, `Producer` and `Consumer` reach the brokers that serve a log. They are imported at their
+first use, so a log under a root needs no Kafka client.
 """
 
 from __future__ import annotations

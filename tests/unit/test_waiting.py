@@ -21,7 +21,7 @@ def test_time_out_names_the_condition_and_the_last_value() -> None:
         eventually(lambda: next(looks, None), "a leader", within_s=0.01, every_s=0.001)
 
 
-def test_there_is_a_look_however_short_the_time() -> None:
+def test_condition_is_checked_once_for_any_time_out() -> None:
     assert eventually(lambda: "seen", "anything", within_s=0) == "seen"
 
 

@@ -160,7 +160,7 @@ class MetadataImage:
     cluster_id: str = ""
     """Empty until the first broker registers."""
     cluster_secret: str = field(default="", repr=False, kw_only=True)
-    """Brokers know each other by it; no client is told. Empty until the first broker registers."""
+    """Brokers authenticate each other by it; no client gets it. Empty until a broker registers."""
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Dynamic settings by group id."""
     client_quotas: Quotas = field(default_factory=dict)

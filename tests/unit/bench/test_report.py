@@ -89,7 +89,7 @@ def test_the_markdown_table_has_as_many_cells_in_every_line(results: Results) ->
     assert {line.count("|") for line in table} == {len(header(results)) + 1}
 
 
-def test_the_markdown_says_which_checks_failed(results: Results) -> None:
+def test_markdown_names_failed_checks(results: Results) -> None:
     assert "Checks: 1 passed, 0 failed." in markdown(results, FACTS)
     results.check_equal("sum", 1, 2)
     assert "- FAILED sum: found=1 expected=2" in markdown(results, FACTS)
@@ -106,5 +106,5 @@ def test_the_document_is_json_with_every_raw_figure(results: Results) -> None:
     assert found["checks"] == [{"name": "rows", "passed": True, "detail": "found=1 expected=1"}]
 
 
-def test_only_systems_that_were_measured_have_a_column(results: Results) -> None:
+def test_report_has_columns_only_for_measured_systems(results: Results) -> None:
     assert header(results)[2:-3] == ("sparklog", "kafka", "parquet")

@@ -21,7 +21,7 @@ def test_a_rate_is_compared_with_the_peers_times_a_factor(ours: float, reached: 
     assert verdict.target == ">= 6x kafka"
 
 
-def test_a_rate_says_how_many_times_the_peers_it_is() -> None:
+def test_rate_is_shown_as_a_multiple_of_the_peers() -> None:
     verdict = RateTimesPeer("kafka", 5).judge({"sparklog": 725.0, "kafka": 100.0})
     assert (verdict.figure, verdict.word) == ("7.25x", "yes")
 
@@ -56,7 +56,7 @@ def test_a_rate_may_equal_its_limit(ours: float, reached: bool) -> None:
     assert verdict.target == ">= 50 MB/s"
 
 
-def test_a_limit_can_say_where_it_comes_from() -> None:
+def test_limit_can_name_its_source() -> None:
     verdict = CostAtMost(13, "requests", "as with 100 segments").judge({"sparklog": 13.0})
     assert verdict.target == "<= 13 requests (as with 100 segments)"
 

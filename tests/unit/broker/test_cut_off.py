@@ -207,7 +207,7 @@ def test_last_of_three_continues_by_the_metadata_log() -> None:
     cluster.run(story())
 
 
-def test_two_brokers_lost_without_a_word_are_fenced_in_the_end() -> None:
+def test_silently_lost_brokers_are_fenced_in_the_end() -> None:
     cluster = ToyCluster()
 
     async def story() -> None:

@@ -57,7 +57,7 @@ def test_leader_is_asked_again_when_a_new_topic_is_unknown(cluster: Cluster) -> 
     assert 0 < cluster.clock.monotonic_s() < PATIENCE_S
 
 
-def test_leader_is_asked_until_a_limit(cluster: Cluster) -> None:
+def test_leader_is_requested_until_a_limit(cluster: Cluster) -> None:
     cluster.answers = [UnknownTopicOrPartition("never. partition=orders-0")]
     found = cluster.ask()
     assert isinstance(found, UnknownTopicOrPartition)

@@ -16,7 +16,7 @@ def preparing(state: str, generation: int, reason: str) -> str:
     )
 
 
-def test_a_classic_group_says_that_members_join_and_why_it_rebalances() -> None:
+def test_classic_group_logs_joins_and_the_reason_of_a_rebalance() -> None:
     driver = Driver()
     driver.stable("one", "two")
     assert driver.notes == [
@@ -37,7 +37,7 @@ def test_a_classic_group_says_that_members_join_and_why_it_rebalances() -> None:
     ]
 
 
-def test_a_classic_group_says_which_member_leaves_and_when_it_is_empty() -> None:
+def test_classic_group_logs_leaving_members_and_when_it_is_empty() -> None:
     driver = Driver()
     driver.stable("one")
     driver.notes.clear()
@@ -49,7 +49,7 @@ def test_a_classic_group_says_which_member_leaves_and_when_it_is_empty() -> None
     ]
 
 
-def test_a_classic_group_says_which_member_it_throws_out_and_why() -> None:
+def test_classic_group_logs_removed_members_with_the_reason() -> None:
     driver = Driver()
     driver.stable("one")
     driver.notes.clear()
@@ -60,7 +60,7 @@ def test_a_classic_group_says_which_member_it_throws_out_and_why() -> None:
     ]
 
 
-def test_a_classic_group_says_which_members_have_not_sent_their_sync() -> None:
+def test_classic_group_logs_members_without_a_sync() -> None:
     driver = Driver()
     driver.member("one", session_timeout_ms=10 * SESSION_MS)
     driver.wait(DELAY_MS)

@@ -52,7 +52,7 @@ def test_quota_of_one_kind_does_not_hide_a_less_specific_other_kind() -> None:
 
 
 @pytest.mark.parametrize("parts", [{}, {"ip": "127.0.0.1"}, {"group": "g"}, {"": None}])
-def test_only_users_and_clients_have_quotas(parts: dict[str, str | None]) -> None:
+def test_quotas_exist_only_for_users_and_clients(parts: dict[str, str | None]) -> None:
     with pytest.raises(InvalidRequest):
         entity_of(parts)
 

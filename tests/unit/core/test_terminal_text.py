@@ -21,7 +21,7 @@ def controls(text: str) -> list[str]:
 
 
 @given(st.text())
-def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
+def test_escaped_text_has_no_control_sequence(text: str) -> None:
     shown = printable(text)
     assert controls(shown) == []
     shown.encode()

@@ -90,7 +90,7 @@ def test_importing_the_codec_loads_no_compiler() -> None:
     assert run(code, SOURCE.parent) == "[]"
 
 
-def test_one_key_is_partitioned_without_a_compiler() -> None:
+def test_single_key_is_partitioned_without_a_compiler() -> None:
     code = (
         "import sys; from sparklog.protocol.partitioner.partitioner import partition_for_key; "
         "print(partition_for_key(b'foobar', 1000), 'numba' in sys.modules)"

@@ -77,7 +77,7 @@ def test_retiring_counts_as_a_delete_under_its_label() -> None:
     assert store.counters.by_kind() == {"delete": RequestCount(1, 0)}
 
 
-def test_retiring_is_tried_again_in_bad_weather_as_a_delete_is() -> None:
+def test_retire_is_retried_after_transient_errors_as_a_delete() -> None:
     folder = Folder()
     rule = Rule(InjectedFault.BUSY, frozenset({"delete"}), times_max=2)
     faulty = FaultyStore(folder, [rule], clock=CLOCK, entropy=ENTROPY)

@@ -28,7 +28,7 @@ def faulty(*rules: Rule, seed: int = 1) -> tuple[FaultyStore, MemoryStore, Manua
         (InjectedFault.SLOW, PutOutcome.CREATED, True),
     ],
 )
-def test_a_put_ends_as_its_fault_says(
+def test_put_ends_as_its_fault_defines(
     fault: InjectedFault, outcome: PutOutcome, there: bool
 ) -> None:
     store, memory, _ = faulty(Rule(fault, PUT, delay_s=3.0))

@@ -130,7 +130,9 @@ def test_a_large_object_is_forced_in_parts(tmp_path: Path, monkeypatch: pytest.M
     assert len(sizes) == 2
 
 
-def test_without_fsync_nothing_is_forced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_without_fsync_forces_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def never(_: int) -> None:
         raise AssertionError("fsync was called")
 
@@ -215,9 +217,7 @@ def can_mount(folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("nameless", ["nameless", "named"])
-def test_a_full_disk_is_said_clearly_and_leaves_nothing_behind(
-    tmp_path: Path, nameless: str
-) -> None:
+def test_full_disk_is_a_clear_error_and_leaves_nothing(tmp_path: Path, nameless: str) -> None:
     if can_mount(tmp_path):
         done, advice = full_disk(tmp_path, nameless), "the disk is full; free some space"
     else:  # containers may forbid it: then a limit on file sizes, which fails the same way
@@ -226,7 +226,7 @@ def test_a_full_disk_is_said_clearly_and_leaves_nothing_behind(
     assert done.stdout.count(advice) == 2, done.stdout
 
 
-def test_a_file_size_limit_is_said_clearly_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_file_size_limit_is_a_clear_error_and_leaves_nothing(tmp_path: Path) -> None:
     done = file_size_limit(tmp_path, "nameless")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("larger than this process may write; raise the limit") == 2

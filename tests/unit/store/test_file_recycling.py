@@ -129,7 +129,7 @@ def test_retired_file_is_deleted_without_nameless_files(store: FileStore, folder
     assert names(folder) == []
 
 
-def test_many_threads_never_share_a_file(tmp_path: Path) -> None:
+def test_threads_never_share_a_spare_file(tmp_path: Path) -> None:
     store = FileStore(tmp_path, fsync=False)
 
     def lane(me: int) -> None:
@@ -237,7 +237,7 @@ def test_a_disk_that_fails_to_force_a_folder_gets_no_more_of_its_files_written(
     assert names(folder) == ["0"]
 
 
-def test_without_fsync_a_file_is_written_at_once(store: FileStore, folder: Path) -> None:
+def test_retired_file_is_reused_at_once_without_fsync(store: FileStore, folder: Path) -> None:
     careless = FileStore(folder.parent, fsync=False)
     careless.put_if_absent("log/0", DATA)
     spare = inode(folder, "0")

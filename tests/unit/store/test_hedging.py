@@ -24,7 +24,7 @@ def seasoned(*latencies_s: float, size: int | None = 100) -> HedgePolicy:
     return policy
 
 
-def test_without_experience_nothing_is_overdue() -> None:
+def test_request_is_never_overdue_without_experience() -> None:
     assert seasoned(*[0.01] * 19).patience_s(100) is None
     assert seasoned(*[0.01] * 20).patience_s(100) == 0.01
 

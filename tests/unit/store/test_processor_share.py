@@ -80,7 +80,7 @@ def test_a_rest_in_which_others_work_is_none(monkeypatch: pytest.MonkeyPatch) ->
     assert rested_s(share, worker) == pytest.approx(REST + REST * REST), "for both"
 
 
-def test_of_more_processors_more_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_share_grows_with_the_number_of_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker()
     share = share_of(worker, monkeypatch, processors=4)
     worker.work(1.0, processors=1)

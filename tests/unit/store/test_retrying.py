@@ -48,7 +48,7 @@ def puts(store: RetryingStore) -> int:
     return store.counters.by_kind()["put"].requests
 
 
-def test_nothing_waits_when_nothing_is_wrong() -> None:
+def test_store_does_not_wait_without_errors() -> None:
     store, clock, _ = retrying()
     assert store.put_if_absent("a", b"x") is PutOutcome.CREATED
     assert store.get("a") == b"x"

@@ -191,7 +191,7 @@ def test_access_does_not_show_its_secrets() -> None:
     assert not any(secret in shown for secret in ("key-id", "the-secret", "the-token"))
 
 
-def test_only_an_s3_root_loads_the_s3_libraries(tmp_path: Path) -> None:
+def test_s3_libraries_load_only_for_an_s3_root(tmp_path: Path) -> None:
     script = (
         "import sys; from sparklog.store.open import open_store; "
         f"open_store({str(tmp_path)!r}).put_if_absent('a', b''); open_store('memory://x');"

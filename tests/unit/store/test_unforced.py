@@ -48,7 +48,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_nothing_is_forced_through_it(store: FileStore, folder: Path, forced: list[int]) -> None:
+def test_unforced_store_forces_nothing(store: FileStore, folder: Path, forced: list[int]) -> None:
     store.put_if_absent("log/0", DATA)
     assert forced[-2:] == [inode(folder, "0"), folder.stat().st_ino]
     forced.clear()

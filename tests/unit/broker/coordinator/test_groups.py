@@ -48,7 +48,7 @@ def test_group_settings_of_a_newer_version_are_ignored_and_logged_once(
     tell(story)
 
 
-def test_a_group_goes_by_the_brokers_settings_where_its_own_are_not_understood() -> None:
+def test_group_uses_the_brokers_settings_for_its_unknown_ones() -> None:
     async def story(node: ToyNode) -> None:
         await store(node, "g", session_timeout_ms="PT1M", heartbeat_interval_ms="99999999999")
         settings = group_settings(group_consumer_heartbeat_interval_ms=6_000)

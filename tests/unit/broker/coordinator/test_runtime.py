@@ -251,7 +251,7 @@ def test_a_reply_waits_for_the_commit_of_all_that_was_decided_before() -> None:
     world.run(story())
 
 
-def test_while_the_storage_is_away_callers_are_sent_away_and_nothing_is_forgotten() -> None:
+def test_coordinator_rejects_callers_and_keeps_state_during_an_outage() -> None:
     world = World()
 
     async def story() -> None:
@@ -373,7 +373,7 @@ def test_expiry_by_time_is_written_to_the_log() -> None:
     world.run(story())
 
 
-def test_records_of_transactions_count_when_their_marker_says_so() -> None:
+def test_records_of_transactions_count_after_their_commit_marker() -> None:
     world = World()
 
     async def story() -> None:

@@ -232,7 +232,7 @@ def test_a_late_message_of_an_ended_transaction_opens_no_new_one() -> None:
     cluster.run(story())
 
 
-def test_batches_of_one_producer_keep_their_order_while_the_first_asks() -> None:
+def test_batches_keep_their_order_while_the_first_is_verified() -> None:
     cluster = LiveCluster()
 
     async def story() -> None:
@@ -279,7 +279,7 @@ def test_the_next_transaction_may_begin_before_the_last_one_has_its_markers() ->
     cluster.run(story())
 
 
-def test_a_marker_that_comes_while_the_coordinator_is_asked_has_it_asked_again() -> None:
+def test_marker_during_a_verification_repeats_the_verification() -> None:
     cluster = LiveCluster()
 
     async def story() -> None:

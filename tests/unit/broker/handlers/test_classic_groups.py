@@ -280,7 +280,7 @@ def test_a_coordinator_is_found_in_every_version() -> None:
     tell(story)
 
 
-def test_members_of_every_version_live_a_whole_life() -> None:
+def test_members_of_every_version_join_commit_and_leave() -> None:
     async def story(client: GroupClient) -> None:
         for version in versions(Api.JOIN_GROUP):
             client.group = f"joins-{version}"
@@ -429,7 +429,7 @@ def test_another_broker_sends_clients_to_the_coordinator() -> None:
     tell(story, brokers=2)
 
 
-def test_a_group_goes_on_where_its_coordinator_was_killed() -> None:
+def test_group_continues_after_its_coordinator_is_killed() -> None:
     async def story(client: GroupClient) -> None:
         member_id, generation = await client.member()
         for offset in range(20):

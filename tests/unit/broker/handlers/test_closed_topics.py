@@ -65,7 +65,7 @@ def test_produce_to_an_internal_topic_is_rejected(name: str) -> None:
     tell(story)
 
 
-def test_only_the_history_of_jobs_takes_references_to_the_storage() -> None:
+def test_job_history_alone_accepts_references_from_clients() -> None:
     async def story(node: ToyNode) -> None:
         data = bytearray(batch(b"x"))
         data[ATTRIBUTES_AT] |= REFERENCE_BIT >> 8

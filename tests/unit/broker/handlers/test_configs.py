@@ -38,7 +38,7 @@ async def altered(node: ToyNode, request: Any) -> ErrorCode:
     return code
 
 
-def test_a_topics_settings_say_where_they_come_from() -> None:
+def test_topic_settings_are_described_with_their_sources() -> None:
     async def story(node: ToyNode) -> None:
         await node.ask(create_topics("t", configs={"retention.ms": "7"}))
         configs = await described(node, TOPIC, "t")
@@ -123,7 +123,7 @@ def test_a_change_that_cannot_be_is_refused(
     tell(story)
 
 
-def test_one_broker_is_altered_while_it_runs_where_kafka_can() -> None:
+def test_broker_settings_that_kafka_can_alter_change_at_run_time() -> None:
     async def story(node: ToyNode) -> None:
         assert (await described(node, BROKER, "1"))["max.connections"].value == "7"
         change = alter_configs(

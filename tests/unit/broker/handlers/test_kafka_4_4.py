@@ -128,7 +128,7 @@ def test_replicas_cannot_move_to_another_directory() -> None:
     tell(story)
 
 
-def test_fenced_brokers_are_described_when_they_are_asked_for() -> None:
+def test_fenced_brokers_are_described_on_request() -> None:
     async def story(node: ToyNode) -> None:
         for fenced in (True, False):
             answer = await node.ask(

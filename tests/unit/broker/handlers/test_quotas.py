@@ -124,7 +124,7 @@ def test_validating_changes_nothing() -> None:
     tell(story)
 
 
-def test_a_filter_asks_for_names_defaults_or_any() -> None:
+def test_quota_filter_matches_names_defaults_or_any() -> None:
     async def story(node: ToyNode) -> None:
         one: Parts = {"client-id": "c"}
         default: Parts = {"client-id": None}

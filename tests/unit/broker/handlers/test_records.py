@@ -163,7 +163,7 @@ def test_wrong_broker_names_the_leader() -> None:
     tell(story, brokers=(1, 2))
 
 
-def test_a_fetch_asks_for_no_more_than_the_broker_gives() -> None:
+def test_fetch_is_bounded_by_the_brokers_limit() -> None:
     async def story(node: ToyNode) -> None:
         uuid = await made(node)
         state = build_request_part(Api.FETCH, 15, "ReplicaState", replica_id=2, replica_epoch=5)

@@ -71,7 +71,7 @@ def test_metadata_omits_a_leader_that_dies_during_the_request(
     tell(story, brokers=(1, OTHER))
 
 
-def test_only_an_answer_that_names_another_broker_waits_for_news() -> None:
+def test_metadata_waits_for_news_only_if_it_names_another_broker() -> None:
     async def story(node: ToyNode) -> None:
         now_s = asyncio.get_running_loop().time
 

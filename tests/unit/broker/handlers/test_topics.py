@@ -381,7 +381,7 @@ def test_create_topics_answers_at_its_time_out_without_a_leader() -> None:
     tell(story)
 
 
-def test_one_request_creates_so_many_partitions_at_most() -> None:
+def test_create_topics_has_a_limit_of_partitions_per_request() -> None:
     async def story(node: ToyNode) -> None:
         most = changes.CREATED_MAX
         too_many = create_topics("a", "b", partitions=most // 2 + 1)

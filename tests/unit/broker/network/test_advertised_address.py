@@ -89,7 +89,7 @@ def watch(place: Place, *brokers: Broker) -> None:
     place.reach.watch(cast("MetadataLog", Metadata(*brokers)))
 
 
-def test_an_address_that_leads_here_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_address_that_leads_here_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "sparklog.broker.network.connection")
 
     async def story(one: Place, two: Place) -> None:
@@ -103,7 +103,7 @@ def test_an_address_that_leads_here_says_nothing(caplog: pytest.LogCaptureFixtur
     assert set(closed) == {logging.DEBUG}
 
 
-def test_an_address_that_leads_here_through_a_proxy_says_nothing() -> None:
+def test_address_that_leads_here_through_a_proxy_is_not_reported() -> None:
     async def story(one: Place, two: Place) -> None:
         proxy = WireProxy()
         try:

@@ -26,7 +26,7 @@ def test_every_interface_is_ipv4_and_ipv6_however_it_is_written(host: str) -> No
         assert reached("::1", port) or not socket.has_dualstack_ipv6()
 
 
-def test_one_interface_is_no_other() -> None:
+def test_socket_of_one_interface_is_closed_to_others() -> None:
     with ExitStack() as stack:
         (one,) = (stack.enter_context(s) for s in open_sockets("127.0.0.1", 0))
         one.listen()
@@ -36,7 +36,7 @@ def test_one_interface_is_no_other() -> None:
         assert not reached("::1", port)
 
 
-def test_all_addresses_of_a_name_have_one_port() -> None:
+def test_addresses_of_a_name_share_one_port() -> None:
     with ExitStack() as stack:
         found = [stack.enter_context(s) for s in open_sockets("localhost", 0)]
         assert len({s.getsockname()[1] for s in found}) == 1

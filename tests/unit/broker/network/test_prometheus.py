@@ -93,5 +93,5 @@ def test_debug_state_is_refused_from_other_machines() -> None:
         ("", False),
     ],
 )
-def test_only_loopback_counts_as_the_same_machine(host: str, local: bool) -> None:
+def test_loopback_alone_counts_as_the_same_machine(host: str, local: bool) -> None:
     assert prometheus._is_loopback(host) is local

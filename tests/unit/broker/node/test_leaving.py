@@ -35,7 +35,7 @@ async def everything_is_handed_back(cluster: LiveCluster) -> None:
         assert sum(entry.rows for entry in view.entries) == 1
 
 
-def test_one_that_is_asked_to_end_as_it_starts_recovers_and_hands_back() -> None:
+def test_broker_stopped_while_it_starts_recovers_and_hands_back() -> None:
     cluster = LiveCluster()
 
     async def story() -> None:
@@ -50,7 +50,7 @@ def test_one_that_is_asked_to_end_as_it_starts_recovers_and_hands_back() -> None
     cluster.run(story())
 
 
-def test_one_that_broke_and_is_asked_to_end_begins_anew_for_that() -> None:
+def test_broken_broker_restarts_to_stop_in_good_order() -> None:
     cluster = LiveCluster()
 
     async def story() -> None:

@@ -148,7 +148,7 @@ def test_a_paused_broker_is_fenced_after_its_session_and_begins_anew() -> None:
 
 
 @pytest.mark.parametrize("store_answers", [True, False])
-def test_a_broker_busy_with_its_own_appends_lives_unless_the_store_is_silent(
+def test_busy_broker_stays_registered_unless_the_store_is_silent(
     store_answers: bool,
 ) -> None:
     cluster = ToyCluster()
@@ -173,7 +173,7 @@ def test_a_broker_busy_with_its_own_appends_lives_unless_the_store_is_silent(
     cluster.run(story())
 
 
-def test_a_restarted_broker_deposes_its_former_life() -> None:
+def test_restarted_broker_deposes_its_former_incarnation() -> None:
     cluster = ToyCluster()
 
     async def story() -> None:
@@ -385,7 +385,7 @@ def test_a_lone_broker_gets_company_and_replicas() -> None:
     cluster.run(story())
 
 
-def test_preferred_leaders_are_asked_for_after_a_while() -> None:
+def test_preferred_leaders_are_elected_after_a_while() -> None:
     cluster = ToyCluster(leader_imbalance_check_interval_seconds="5")
 
     async def story() -> None:
@@ -409,7 +409,7 @@ def test_preferred_leaders_are_asked_for_after_a_while() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_cluster_survives_bad_weather(seed: int) -> None:
+def test_cluster_survives_store_and_network_faults(seed: int) -> None:
     cluster = ToyCluster(seed)
 
     async def story() -> None:

@@ -152,7 +152,7 @@ def test_append_without_memory_times_out_and_takes_nothing() -> None:
     world.run(story())
 
 
-def test_an_append_larger_than_the_budget_goes_alone() -> None:
+def test_append_larger_than_the_budget_runs_alone() -> None:
     world = World()
 
     async def story() -> None:

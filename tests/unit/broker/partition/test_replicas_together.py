@@ -442,7 +442,7 @@ def test_a_slow_store_holds_up_replication_of_nothing() -> None:
     world.run(story())
 
 
-def test_many_partitions_are_taken_over_with_one_reading_of_the_sealed_log() -> None:
+def test_take_over_of_many_partitions_reads_the_sealed_log_once() -> None:
     world = World()
 
     async def story() -> None:

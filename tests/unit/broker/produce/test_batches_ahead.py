@@ -38,7 +38,7 @@ def test_a_batch_is_not_taken_before_the_refused_one_that_was_sent_before_it() -
     world.run(story())
 
 
-def test_the_first_leader_of_a_partition_takes_a_producer_that_goes_on() -> None:
+def test_first_leader_accepts_any_first_sequence_of_a_producer() -> None:
     """As one does whose topic was deleted and created again: librdkafka keeps counting."""
     world = World()
 
@@ -118,7 +118,7 @@ def test_new_leader_waits_for_batches_at_the_previous_leader() -> None:
     world.run(story())
 
 
-def test_after_a_batch_that_was_refused_for_good_the_next_is_out_of_order_at_once() -> None:
+def test_batch_after_a_finally_rejected_one_is_out_of_order_at_once() -> None:
     """Clients that leave out what was too large would send the next one until they give up."""
     world = World()
 

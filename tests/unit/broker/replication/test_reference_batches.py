@@ -116,7 +116,7 @@ def test_times_are_those_of_the_records() -> None:
     world.run(story())
 
 
-def test_one_that_is_sent_again_is_taken_once_flushed_or_not() -> None:
+def test_repeated_reference_batch_is_applied_once() -> None:
     world = World()
 
     async def story() -> None:

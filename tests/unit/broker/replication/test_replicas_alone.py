@@ -52,7 +52,7 @@ def test_produced_records_are_acknowledged_by_the_wal_and_fetched() -> None:
     world.run(story())
 
 
-def test_nothing_is_acknowledged_nor_seen_while_the_storage_is_away() -> None:
+def test_records_are_not_acknowledged_or_visible_during_an_outage() -> None:
     world = World()
 
     async def story() -> None:

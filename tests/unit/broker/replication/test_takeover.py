@@ -99,7 +99,7 @@ def test_the_dead_brokers_log_is_read_once_and_each_partition_by_few_requests() 
 
 
 @pytest.mark.parametrize("records", [0, 3])
-def test_many_partitions_are_taken_over_in_the_time_of_one(records: int) -> None:
+def test_take_over_of_many_partitions_takes_the_time_of_one(records: int) -> None:
     one, many = take_over(1, records), take_over(20, records)
     assert many.took_s < 1.5 * one.took_s
 
@@ -213,7 +213,7 @@ def test_sealed_log_is_released_when_no_partition_needs_it() -> None:
     world.run(story())
 
 
-def test_a_store_that_is_away_is_said_of_few_of_the_partitions_that_meet_it(
+def test_store_outage_is_logged_for_few_partitions(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World()

@@ -14,7 +14,7 @@ from sparklog.core.config.broker import parse_broker_configs
 from tests.harness.broker_world import World
 
 
-def test_the_first_time_is_said_and_then_one_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+def test_first_event_is_logged_and_then_one_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
 
     async def story() -> None:
@@ -28,7 +28,7 @@ def test_the_first_time_is_said_and_then_one_in_a_while(caplog: pytest.LogCaptur
     world.run(story())
 
 
-def test_a_storm_of_connections_over_the_limit_is_said_once(
+def test_storm_of_connections_over_the_limit_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World()

@@ -271,7 +271,7 @@ def test_partitions_are_notified_in_order_when_puts_end_out_of_order() -> None:
     world.run(story())
 
 
-def test_a_sealed_log_acknowledges_nothing_more_and_says_so_once() -> None:
+def test_sealed_log_acknowledges_nothing_more_and_reports_it_once() -> None:
     world = World()
 
     async def story() -> None:
@@ -292,7 +292,7 @@ def test_a_sealed_log_acknowledges_nothing_more_and_says_so_once() -> None:
     world.run(story())
 
 
-def test_a_window_goes_only_when_every_partition_in_it_is_flushed() -> None:
+def test_window_is_trimmed_when_all_its_partitions_are_flushed() -> None:
     world = World()
 
     async def story() -> None:

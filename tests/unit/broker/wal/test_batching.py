@@ -77,7 +77,7 @@ def test_near_by_a_put_waits_until_the_usual_writers_have_come() -> None:
     assert pace.due_s(_window(10)) == AT_ONCE
 
 
-def test_near_by_puts_start_so_far_apart_at_most_however_many_may_come() -> None:
+def test_near_by_the_wait_is_bounded_for_any_number_of_writers() -> None:
     few, many = (_pace(NEAR_S, crowd, put_s=10.0) for crowd in (3, 1000))
     assert few.due_s(_window(1)) == many.due_s(_window(1)) == 10.0 + GATHERED_MAX_S
 

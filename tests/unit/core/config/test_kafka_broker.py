@@ -49,7 +49,7 @@ def is_stricter(setting: Setting) -> bool:
     return too_low or too_high
 
 
-def test_a_setting_takes_every_number_that_kafka_takes_or_says_why_not() -> None:
+def test_setting_accepts_kafkas_numbers_or_gives_a_reason() -> None:
     ours = {**BROKER_SETTINGS, **DEFAULT_SETTINGS}
     stricter = {name for name in ours.keys() & KAFKAS.keys() if is_stricter(ours[name])}
     assert stricter == STRICTER.keys()

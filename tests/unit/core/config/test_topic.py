@@ -174,7 +174,7 @@ def test_compaction_lags_that_contradict_each_other_are_refused_together() -> No
     parse_topic_configs({**lags, "min.compaction.lag.ms": "1000"})
 
 
-def test_a_setting_without_effect_is_accepted_and_says_so() -> None:
+def test_setting_without_effect_is_accepted_and_marked() -> None:
     assert TOPIC_SETTINGS["remote.storage.enable"].acts is Effect.NEVER
     assert parse_topic_configs({"remote.storage.enable": "true"}).flag("remote.storage.enable")
 

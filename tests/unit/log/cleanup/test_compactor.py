@@ -87,7 +87,7 @@ def offsets(store: ObjectStore) -> list[int]:
     ]
 
 
-def test_killed_before_any_put_the_log_is_as_it_was_and_the_next_run_goes_on(
+def test_compaction_killed_before_any_put_leaves_the_log_unchanged(
     pool: ThreadPoolExecutor,
 ) -> None:
     def die(key: str) -> None:
@@ -110,7 +110,7 @@ def test_killed_before_any_put_the_log_is_as_it_was_and_the_next_run_goes_on(
     assert seen == [1, 2, 3], "the tail's manifest, the object, the swap"
 
 
-def test_of_two_at_once_one_wins_and_the_other_has_done_nothing(pool: ThreadPoolExecutor) -> None:
+def test_compaction_beside_another_publishes_one_result(pool: ThreadPoolExecutor) -> None:
     for step in range(1, 4):
         store = Meddling()
         filled(store)

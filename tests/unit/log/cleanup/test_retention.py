@@ -91,7 +91,7 @@ def test_written_time_comes_from_the_store() -> None:
     assert newest_ms(gone, written) > 1 << 60, "what is gone is never old"
 
 
-def test_the_newest_segment_goes_by_time_only_when_it_has_rolled() -> None:
+def test_newest_segment_expires_by_time_only_after_it_rolled() -> None:
     small = view_of(entry(0, 5, newest=100), entry(5, 9, oldest=150, newest=200))
     old = policy(retention_ms=1000, segment_ms=10_000)
     assert retained_start(small, old, 5_000) == 5
@@ -113,7 +113,7 @@ def test_the_oldest_go_while_the_rest_is_as_large_as_it_may_be() -> None:
     assert kept == {-1: 0, 40: 0, 31: 0, 30: 1, 25: 1, 20: 2, 1: 3, 0: 4}
 
 
-def test_nothing_goes_without_delete_in_the_policy() -> None:
+def test_retention_removes_nothing_without_delete_in_the_policy() -> None:
     view = view_of(entry(0, 5), entry(5, 9), log_start=3)
     for kept in ("compact", ""):
         only = policy(cleanup_policy=kept, retention_bytes=0, retention_ms=0, segment_ms=1)
@@ -128,7 +128,7 @@ def test_nothing_goes_without_delete_in_the_policy() -> None:
     st.integers(-1, 100),
     st.integers(0, 200),
 )
-def test_retention_is_kafkas_rule_said_segment_by_segment(
+def test_retention_equals_kafkas_rule_segment_by_segment(
     shapes: list[tuple[int, int, int]], keep_bytes: int, keep_ms: int, now_ms: int
 ) -> None:
     entries = []
@@ -273,7 +273,7 @@ def test_a_damaged_manifest_in_use_keeps_everything(
     assert "run verify" in look(store, clock).problem
 
 
-def test_nothing_is_looked_for_when_the_newest_manifest_cannot_be_read(
+def test_retention_stops_when_the_newest_manifest_is_unreadable(
     store: MemoryStore, clock: ManualClock, log: PartitionLog
 ) -> None:
     log.append([numbered(0, 3)])

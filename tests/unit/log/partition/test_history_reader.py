@@ -127,7 +127,7 @@ def test_a_read_begins_with_the_batch_that_holds_the_offset_and_ends_at_the_limi
             world.read(offset)
 
 
-def test_one_request_serves_several_reads_and_read_ahead_makes_them_wait_for_none(
+def test_request_serves_several_reads_and_read_ahead_avoids_waits(
     world: World,
 ) -> None:
     world.log.append([batch(big(10))])

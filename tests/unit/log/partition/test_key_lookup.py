@@ -65,7 +65,7 @@ def test_flushed_segments_of_leaders_are_skipped_too() -> None:
     assert found.searched < 3
 
 
-def test_without_an_index_all_keys_are_read() -> None:
+def test_look_up_without_an_index_reads_all_keys() -> None:
     log = filled(MemoryStore("find"), LogConfig())
     found = log.find(b"key-7")
     assert found.rows == 1

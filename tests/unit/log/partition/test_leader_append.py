@@ -112,7 +112,7 @@ def test_fences_may_be_put_again_and_do_nothing_then(store: ObjectStore) -> None
     assert led(store, 2).position == (0, 3)
 
 
-def test_fences_are_taken_in_and_collected_though_no_record_ever_comes(store: ObjectStore) -> None:
+def test_fences_are_absorbed_and_collected_without_records(store: ObjectStore) -> None:
     for epoch in range(40):
         led(store, epoch)
     view = on(store, change(COLD, absorb_tail(32, 0), "c" * 32))

@@ -64,7 +64,7 @@ def test_an_append_costs_two_small_requests_and_a_listing_to_see(store: MeteredS
     assert requests(store) == {"get": 2, "list": 1}
 
 
-def test_a_probe_after_the_tail_was_absorbed_goes_by_the_manifest(store: MeteredStore) -> None:
+def test_probe_after_the_tail_was_absorbed_uses_the_manifest(store: MeteredStore) -> None:
     writer = appended(store, [3])
     reader = open_partition(store)
     reader.view()

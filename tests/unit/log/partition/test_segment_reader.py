@@ -61,7 +61,7 @@ def test_any_range_crosses_segments_and_batches(store: MeteredStore, codec: str)
     assert values(log, 7, 7) == []
 
 
-def test_columns_are_returned_in_the_order_asked_for(store: MeteredStore) -> None:
+def test_columns_are_returned_in_the_requested_order(store: MeteredStore) -> None:
     log = open_partition(store)
     log.append([numbered(0, 3)])
     (one,) = log.read(0, 3, ("value", "offset"))
@@ -101,7 +101,7 @@ def test_a_single_record_costs_a_constant_number_of_requests(store: MeteredStore
     assert max(costs.pop()) <= 6
 
 
-def test_one_percent_of_the_offsets_costs_about_one_percent_of_the_bytes() -> None:
+def test_read_of_one_percent_costs_about_one_percent_of_the_bytes() -> None:
     store = MeteredStore(MemoryStore("test"), lambda key: "")
     log = open_partition(store, LogConfig(codec="none"))
     for _ in range(10):
@@ -115,7 +115,7 @@ def test_one_percent_of_the_offsets_costs_about_one_percent_of_the_bytes() -> No
     assert touched < 0.01 * whole + 2 * (1 << 20) + 64 * 1024
 
 
-def test_a_column_that_is_not_asked_for_is_not_read(store: MeteredStore) -> None:
+def test_unrequested_column_is_not_read(store: MeteredStore) -> None:
     log = open_partition(store, LogConfig(codec="none"))
     big = batch(
         [os.urandom(1000) for _ in range(50_000)], keys=[b"k%08d" % i for i in range(50_000)]

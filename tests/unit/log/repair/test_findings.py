@@ -273,7 +273,7 @@ def test_records_before_a_damaged_segment_of_the_tail_are_read(store: MemoryStor
     assert values(fresh, 0, 8) == [b"value-%d" % i for i in range(8)]
 
 
-def test_records_before_an_object_that_says_nothing_of_itself_come_before_the_error(
+def test_records_before_an_unreadable_object_come_before_the_error(
     store: MemoryStore,
 ) -> None:
     log = open_partition(store)

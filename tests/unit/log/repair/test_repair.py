@@ -313,7 +313,7 @@ def test_ranges_are_accepted_as_reported(pool: ThreadPoolExecutor) -> None:
     assert look(store, clock, pool).view.end_offset == end + 10
 
 
-def test_nothing_is_given_up_unless_all_that_is_asked_for_can_be(pool: ThreadPoolExecutor) -> None:
+def test_ranges_are_given_up_only_together(pool: ThreadPoolExecutor) -> None:
     store, clock = direct_log("all", pool)
     whole = look(store, clock, pool)
     for name in (whole.view.manifest.entries[1].object, whole.view.tail[0].name):
@@ -349,7 +349,7 @@ def test_a_segment_in_mid_chain_ends_where_the_next_begins(pool: ThreadPoolExecu
     assert look(store, clock, pool).damages == ()
 
 
-def test_one_bad_record_batch_loses_its_own_rows_only(pool: ThreadPoolExecutor) -> None:
+def test_bad_record_batch_loses_only_its_own_rows(pool: ThreadPoolExecutor) -> None:
     store, clock = direct_log("batches", pool)
     whole = look(store, clock, pool)
     (large,) = [e for e in whole.view.entries if e.size_bytes > 1 << 20]

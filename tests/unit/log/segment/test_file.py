@@ -180,9 +180,7 @@ def test_noise_that_comes_again_within_the_window_is_compressed_as_well_as_ever(
 
 
 @given(st.integers(100, 3_000), st.integers(1, 10))
-def test_some_records_of_text_among_others_of_noise_are_seen(
-    record_bytes: int, one_in: int
-) -> None:
+def test_text_records_among_noise_are_compressed(record_bytes: int, one_in: int) -> None:
     line = text(record_bytes)
     data = b"".join(
         NOISE[at : at + record_bytes] if at // record_bytes % one_in else line

@@ -70,7 +70,7 @@ def may_have(key: bytes, index: KeyIndex, data: bytes) -> bool:
 
 
 @pytest.mark.parametrize("key", [b"", b"a", b"sixteen bytes..!", b"seventeen bytes..", b"k" * 300])
-def test_a_key_is_hashed_as_the_format_says(key: bytes) -> None:
+def test_key_is_hashed_as_specified(key: bytes) -> None:
     assert hashed_key(key, NONCE) == siphash(key, NONCE)
 
 
@@ -95,12 +95,12 @@ def test_bounds_hold_for_keys_of_any_length() -> None:
     assert made([b"\xfe" + b"\xff" * 100])[0].highest == b"\xff"
 
 
-def test_without_keys_there_is_no_index() -> None:
+def test_segment_without_keys_has_no_index() -> None:
     assert index_keys([pa.array([None, None], pa.binary())], NONCE, start=0) is None
     assert index_keys([], NONCE, start=0) is None
 
 
-def test_the_footer_says_it_and_an_impossible_one_is_refused() -> None:
+def test_footer_has_the_index_and_an_impossible_one_is_rejected() -> None:
     draft = build_records(LAYOUT, [numbered(0, 5)], NONCE, codec="none", indexes_keys=True)
     segment = draft.placed(7)
     assert segment.keys is not None

@@ -76,7 +76,7 @@ def test_a_batch_cut_short_is_corrupt(size: int) -> None:
         check_batch(bytes(produced([NOW_MS] * 3).data)[:size], RULES, NOW_MS)
 
 
-def test_nothing_and_more_than_one_batch_are_refused() -> None:
+def test_empty_data_and_more_than_one_batch_are_rejected() -> None:
     data = bytes(produced().data)
     for records in (b"", data * 2, data + b"x"):
         with pytest.raises(InvalidRecord, match="exactly one"):

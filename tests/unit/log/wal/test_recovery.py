@@ -124,7 +124,7 @@ def test_a_hole_is_damage(recovery: Recovery) -> None:
         recovery.recovered()
 
 
-def test_two_batches_of_one_epoch_at_one_offset_are_damage(recovery: Recovery) -> None:
+def test_batches_of_one_epoch_at_one_offset_are_damage(recovery: Recovery) -> None:
     recovery.window(WAL, taken(0), taken(0, count=3))
     with pytest.raises(DataCorrupt, match="two batches for the same offset"):
         recovery.recovered()

@@ -90,7 +90,7 @@ def test_however_little_windows_hold_only_the_newest_is_looked_at() -> None:
     assert run(seal(WAL, "s"), store) == Sealed(2, 0)
 
 
-def test_of_large_windows_only_the_newest_is_looked_at_and_a_seal_among_them_is_seen(
+def test_survey_reads_the_newest_large_window_and_finds_a_seal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as older:

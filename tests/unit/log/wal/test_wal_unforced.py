@@ -75,7 +75,7 @@ def test_a_log_ends_before_its_first_torn_object(torn: bytes) -> None:
 
 
 @TEARS
-def test_in_a_log_that_is_forced_a_torn_object_is_damage(torn: bytes) -> None:
+def test_torn_object_of_a_forced_log_is_damage(torn: bytes) -> None:
     for at in range(1, 5):
         store = _log(4, forced=True)
         _tear(store, at, torn)
@@ -131,7 +131,7 @@ def test_marks_show_a_torn_log_when_nothing_else_is_left() -> None:
     assert run(read_tail(WAL, sealed), store) == LogTail(())
 
 
-def test_only_an_object_with_a_new_boundary_is_forced() -> None:
+def test_objects_with_a_new_boundary_alone_are_forced() -> None:
     writer = WalWriter(in_flight_max=2, forced=False)
     assert writer.handle(WindowReady()) == (PutWindow(1, 0, False, False, 0),)
     assert writer.handle(WindowReady()) == (PutWindow(2, 0, False, False, 0),)

@@ -160,7 +160,7 @@ def test_a_set_without_a_usable_key_is_refused(document: bytes) -> None:
         parse_jwks(document)
 
 
-def test_an_unknown_key_id_asks_for_one_early_refresh() -> None:
+def test_unknown_key_id_causes_one_early_refresh() -> None:
     keys = cache(RSA)
     assert keys.due_ms == NOW_MS + 3_600_000
     for moment in (NOW_MS + 1, NOW_MS + 2):

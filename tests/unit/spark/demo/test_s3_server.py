@@ -47,7 +47,7 @@ class LooksThenStores:
         return [self.stored or b""]
 
 
-def test_of_two_that_put_one_name_at_once_one_creates_it() -> None:
+def test_concurrent_puts_of_one_name_create_it_once() -> None:
     inner = LooksThenStores(meet=2, within_s=0.2)
     app = OneWriteAtATime(inner)
     with ThreadPoolExecutor(2) as pool:

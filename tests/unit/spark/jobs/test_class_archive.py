@@ -58,7 +58,7 @@ def test_settings_name_the_archive_before_the_options_they_had() -> None:
     assert with_archive({}, NAMES) == {}, "Spark's own default options stay in force"
 
 
-def test_there_is_no_option_when_there_is_no_archive(
+def test_jvm_gets_no_option_without_an_archive(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "prefix", str(tmp_path))

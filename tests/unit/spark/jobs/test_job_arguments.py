@@ -14,7 +14,7 @@ PRODUCE = ("--root", "memory://x", "--topic", "t")
 CONSUME = ("--root", "memory://x", "--topic", "t")
 
 
-def test_rows_become_records_as_the_words_say() -> None:
+def test_rows_become_records_as_the_options_say() -> None:
     job = parse_produce(
         [
             *PRODUCE,
@@ -43,7 +43,7 @@ def test_the_format_follows_from_the_name(name: str, source: str) -> None:
     assert parse_produce([*PRODUCE, "--input", name]).source == source
 
 
-def test_a_given_format_goes_before_the_name() -> None:
+def test_given_format_overrides_the_files_name() -> None:
     assert parse_produce([*PRODUCE, "--input", "x.csv", "--format", "text"]).source == "text"
 
 
@@ -95,7 +95,7 @@ def test_a_wrong_call_to_produce_is_answered_with_code_2(
     assert said in capsys.readouterr().err
 
 
-def test_without_a_root_both_jobs_ask_for_one(
+def test_jobs_without_a_root_ask_for_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("SPARKLOG_ROOT", raising=False)
@@ -120,7 +120,7 @@ def test_without_a_root_both_jobs_ask_for_one(
         (["--from-time", "2013-07-01T02:00:00+02:00"], Edge(timestamp_ms=1372636800000)),
     ],
 )
-def test_reading_begins_where_the_words_say(words: list[str], edge: Edge) -> None:
+def test_reading_begins_at_the_offsets_of_the_options(words: list[str], edge: Edge) -> None:
     assert parse_consume([*CONSUME, *words]).start == edge
 
 

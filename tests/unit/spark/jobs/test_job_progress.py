@@ -23,7 +23,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_in_a_file_a_line_is_written_now_and_then() -> None:
+def test_progress_in_a_file_writes_a_line_now_and_then() -> None:
     clock, file = ManualClock(), io.StringIO()
     progress = JobProgress(file, clock)
     for second in range(1, 13):
@@ -36,7 +36,7 @@ def test_in_a_file_a_line_is_written_now_and_then() -> None:
     ]
 
 
-def test_on_a_terminal_one_line_is_written_over_and_leaves_nothing() -> None:
+def test_progress_on_a_terminal_overwrites_one_line_and_clears_it() -> None:
     clock, screen = ManualClock(), Terminal()
     progress = JobProgress(screen, clock)
     for rows in (1_000_000, 10):

@@ -49,7 +49,7 @@ def _raises(error: BaseException) -> Callable[[], ProgressReport]:
     return body
 
 
-def test_a_report_goes_to_standard_error_for_people_and_to_output_as_json(
+def test_report_is_text_on_standard_error_and_json_on_output(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert _run(lambda: REPORT) == 0

@@ -18,7 +18,7 @@ def test_upkeep_has_the_highest_niceness_without_the_idle_class() -> None:
         pool.submit(_without_the_idle_class).result()
 
 
-def test_stores_see_that_a_thread_makes_way() -> None:
+def test_stores_recognise_a_low_priority_thread() -> None:
     threads = at_low_priority(lambda: ThreadPoolExecutor(1))
     assert at_low_priority(makes_way)
     assert at_low_priority(lambda: threads.submit(makes_way).result()), "of whoever starts one"

@@ -85,7 +85,7 @@ def test_objects_referenced_by_the_tail_are_deleted_like_others(
     assert left() == 0
 
 
-def test_nothing_is_deleted_by_a_setting_that_only_a_newer_version_understands(
+def test_retention_deletes_nothing_by_a_newer_versions_setting(
     log: Log, clock: ManualClock
 ) -> None:
     log.partition("t", 0).append([numbered(0, 3)])
@@ -181,7 +181,7 @@ def test_a_run_with_nothing_to_do_costs_a_listing_and_a_manifest_a_partition(
     assert counted(JOB, store, clock) == {"list": 4, "get": 4}, "pins are not asked for"
 
 
-def test_ten_thousand_segments_are_let_go_without_reading_one(clock: ManualClock) -> None:
+def test_retention_removes_ten_thousand_segments_without_reading_one(clock: ManualClock) -> None:
     store = MemoryStore("many", clock)
     log = Log(store, clock=clock)
     log.create_topic("t", 1, {"retention.bytes": "10", "retention.ms": "-1"})

@@ -146,6 +146,6 @@ def test_snapshots_of_deleted_topics_are_verified_too(
     assert "a snapshot is damaged; drop it" in told.to_text()
 
 
-def test_a_root_without_a_log_is_not_said_to_be_sound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_without_a_log_is_not_reported_as_sound(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidRequest, match="no log under this root"):
         run_job(Log(MemoryStore("no log")), monkeypatch)

@@ -48,7 +48,7 @@ def test_sparks_and_javas_temporary_files_are_in_the_folder(tmp_path: Path) -> N
     assert conf_of_folder({"spark.local.dir": "/disk"}, folder)["spark.local.dir"] == "/disk"
 
 
-def test_a_folder_stays_when_its_launcher_failed_and_goes_with_the_next(tmp_path: Path) -> None:
+def test_folder_of_a_failed_launcher_stays_until_the_next_start(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="failed"), serve_folder(tmp_path) as folder:
         raise RuntimeError("failed")
     assert folders(tmp_path) == [folder.path]
@@ -56,7 +56,7 @@ def test_a_folder_stays_when_its_launcher_failed_and_goes_with_the_next(tmp_path
         assert folders(tmp_path) == [another.path]
 
 
-def test_a_folder_of_a_killed_launcher_goes_with_the_next(tmp_path: Path) -> None:
+def test_folder_of_a_killed_launcher_is_removed_by_the_next_start(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", LEAVE_ONE, str(tmp_path)], check=False)
     (left,) = folders(tmp_path)
     with serve_folder(tmp_path):

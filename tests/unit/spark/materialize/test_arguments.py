@@ -12,7 +12,7 @@ from sparklog.spark.materialize.arguments import interval_s, parse_materialize
 NEEDED = ("--root", "s3://b/log", "--topic", "t", "--table", "s3a://b/table/")
 
 
-def test_few_words_are_enough() -> None:
+def test_materialize_needs_few_options() -> None:
     job = parse_materialize(NEEDED)
     assert (job.root, job.topic, job.table) == ("s3://b/log", "t", "s3a://b/table")
     assert job.rejected == "s3a://b/table_rejected"

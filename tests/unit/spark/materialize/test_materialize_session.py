@@ -18,7 +18,7 @@ class StartedWith:
         self.conf = settings
 
 
-def test_the_error_says_how_to_start_the_application() -> None:
+def test_error_shows_how_to_start_the_application() -> None:
     session = cast("SparkSession", StartedWith())
     with pytest.raises(InvalidRequest, match=r"--packages io\.delta:.* --conf spark\.sql\.ext"):
         own_session(session)

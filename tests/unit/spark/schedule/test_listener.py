@@ -153,7 +153,7 @@ def test_an_odd_record_ends_no_listening(log: Log) -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a defect"), Unavailable("the store is away")])
-def test_after_an_error_nothing_that_was_said_is_lost(log: Log, error: Exception) -> None:
+def test_listener_loses_no_record_after_an_error(log: Log, error: Exception) -> None:
     first, second = request(), request()
     with listening(log) as application:
 

@@ -94,7 +94,7 @@ def test_withdrawn_request_is_run_by_no_other_application(log: Log, clock: Manua
     assert late.places.reserve("x")
 
 
-def test_of_two_requests_before_the_first_word_only_one_is_taken(
+def test_second_request_is_not_accepted_before_the_first_begins(
     log: Log, clock: ManualClock
 ) -> None:
     one = Application(log, clock, "host:1")

@@ -24,7 +24,7 @@ def test_alarms_ring_once_for_each_job_however_late() -> None:
     assert alarms.due(NOON_MS + 30 * HOUR_MS) == []
 
 
-def test_alarms_ring_again_at_the_time_said_last() -> None:
+def test_alarm_rings_again_at_the_time_set_last() -> None:
     alarms = CronTimer(lambda name: None, ManualClock(NOON_MS))
     alarms.ring_by("hourly", parse_cron("0 * * * *"))
     alarms.ring_at("hourly", NOON_MS + 10)

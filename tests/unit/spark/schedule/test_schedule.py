@@ -37,7 +37,7 @@ def test_a_time_that_comes_is_due_and_is_not_when_it_was_claimed() -> None:
     assert turn_of(JOB, last(0), NOON_MS) is None
 
 
-def test_all_that_was_missed_is_made_up_for_by_one_run() -> None:
+def test_missed_times_are_made_up_for_by_one_run() -> None:
     now_ms = NOON_MS + HOUR_MS // 2
     assert turn_of(JOB, last(100), now_ms) == DueRun(NOON_MS, 1, CATCH_UP)
     assert turn_of(JOB, last(0), now_ms) is None
@@ -51,7 +51,7 @@ def test_run_missed_too_long_ago_is_dropped(attempt: int) -> None:
     assert early == DueRun(NOON_MS - 6 * HOUR_MS, 1, CATCH_UP)
 
 
-def test_without_a_limit_only_the_time_itself_counts() -> None:
+def test_job_without_catch_up_runs_only_on_time() -> None:
     never = replace(JOB, catch_up_ms=0)
     assert turn_of(never, last(5), NOON_MS + 30_000) == DueRun(NOON_MS, 1, ON_SCHEDULE)
     assert turn_of(never, last(5), NOON_MS + ON_TIME_MS + 1) is None
@@ -68,5 +68,5 @@ def test_a_run_that_fell_silent_is_repeated_once() -> None:
     assert turn_of(JOB, last(0, ended=False, attempt=SEEN), now_ms) is None
 
 
-def test_a_newer_time_goes_before_repeating_an_old_one() -> None:
+def test_newer_time_precedes_the_repetition_of_an_old_one() -> None:
     assert turn_of(JOB, last(1, ended=False), NOON_MS) == DueRun(NOON_MS, 1, ON_SCHEDULE)

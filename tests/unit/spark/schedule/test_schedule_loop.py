@@ -230,7 +230,7 @@ def test_a_job_runs_once_at_a_time_and_one_after_the_other(log: Log, start: Star
     assert most == [1, 1]
 
 
-def test_the_end_cuts_a_run_short_and_says_so(log: Log, start: Start) -> None:
+def test_shutdown_ends_a_run_early_and_reports_it(log: Log, start: Start) -> None:
     known_since(log, NOON_MS - DAY_MS, "nightly")
 
     def work(kind: str, session: NoSession) -> RunEnd:

@@ -52,7 +52,7 @@ def test_every_file_is_tested() -> None:
     ]  # fmt: skip
 
 
-def test_the_crontab() -> None:
+def test_crontab_of_the_presets_is_valid() -> None:
     kinds = []
     for line in (FOLDER / "crontab").read_text().splitlines():
         if not line or line.startswith("#"):

@@ -56,7 +56,7 @@ def test_slots_come_from_the_configuration_when_it_has_them() -> None:
 
 
 @pytest.mark.parametrize("cores", range(3, 20))
-def test_two_brokers_never_fit_one_executor_and_a_query_always_does(cores: int) -> None:
+def test_executor_never_fits_two_brokers_and_always_fits_a_query(cores: int) -> None:
     claim = claim_of("yarn", {"spark.executor.cores": str(cores)}, 3)
     assert claim.cores is not None
     assert claim.cores < cores < 2 * claim.cores

@@ -93,7 +93,7 @@ def test_a_driver_out_of_reach_is_no_reason_not_to_serve(
     line.close()
 
 
-def test_a_driver_that_goes_away_does_not_stop_a_broker() -> None:
+def test_broker_continues_when_its_driver_is_gone() -> None:
     with server() as (_, point, _):
         line = ControlChannel(point, 1)
     line.tell({"event": "ready"})

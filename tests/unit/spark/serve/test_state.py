@@ -21,7 +21,7 @@ def texts(notices: list[Notice]) -> list[str]:
     return [notice.text for notice in notices]
 
 
-def test_all_brokers_ready_are_announced_once() -> None:
+def test_readiness_of_all_brokers_is_announced_once() -> None:
     serving = Serving([1, 2])
     assert started(serving, 1) == []
     assert texts(ready(serving, 1)) == ["broker 1: ready at h:9092 (pid 100)"]
@@ -80,7 +80,7 @@ def test_events_of_an_earlier_process_are_ignored() -> None:
     assert serving.handle(1, {"event": "hung up", "line": 2})
 
 
-def test_a_failed_broker_says_why_and_when_it_is_tried_again() -> None:
+def test_failed_broker_is_reported_with_reason_and_next_try() -> None:
     serving = Serving([1])
     started(serving, 1)
     ended = {"event": "ended", "outcome": "failed", "message": "port in use", "again_in_s": 0.5}

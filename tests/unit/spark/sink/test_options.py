@@ -128,13 +128,13 @@ def columns(types: Mapping[str, DataType], topic: str | None = None) -> tuple[st
     return check_sink_schema(StructType(fields), topic)
 
 
-def test_all_columns_are_taken_in_any_order_and_type() -> None:
+def test_columns_are_accepted_in_any_order_and_type() -> None:
     assert set(columns(EVERY)) == set(EVERY)
     given = {"key": TEXT, "value": TEXT, "timestamp": DoubleType()}
     assert set(columns(given, "t")) == set(given)
 
 
-def test_the_option_goes_before_the_column() -> None:
+def test_topic_option_overrides_the_topic_column() -> None:
     assert "topic" not in columns(EVERY, "t")
     assert columns({"topic": IntegerType(), "value": TEXT}, "t") == ("value",)
 

@@ -44,7 +44,7 @@ rows = st.fixed_dictionaries(
 
 
 @given(st.lists(rows, max_size=60), st.booleans(), st.booleans(), st.integers(0, 9))
-def test_every_row_goes_where_kafka_sends_it_and_order_stays(
+def test_rows_go_to_kafkas_partitions_in_order(
     given_rows: list[dict[str, Any]], keyed: bool, explicit: bool, cut: int
 ) -> None:
     names = ["topic", "key", "partition"]

@@ -139,7 +139,7 @@ def test_writes_go_on_while_brokers_come_and_go() -> None:
     assert sorted(rows, key=int) == numbered(0, batches * 10)
 
 
-def test_without_brokers_a_led_partition_takes_nothing_and_says_why(
+def test_led_partition_without_brokers_rejects_writes_with_a_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log = new_log()

@@ -110,7 +110,7 @@ def test_a_topic_with_a_value_of_a_newer_version_is_written(log: Log) -> None:
         stage_rows(log, SinkOptions("", "t"), ["value"], iter([keyed]))
 
 
-def test_nothing_to_stage_makes_no_object(log: Log) -> None:
+def test_empty_input_stages_no_object(log: Log) -> None:
     empty = pa.RecordBatch.from_pydict({"value": pa.array([], pa.binary())})
     assert stage_rows(log, SinkOptions("", "t"), ["value"], iter([empty])) == ()
     assert stage_rows(log, SinkOptions("", "t"), ["value"], iter([])) == ()
@@ -170,7 +170,7 @@ def test_a_compacted_topic_takes_no_row_without_a_key(log: Log) -> None:
             stage_rows(log, SinkOptions("", "t"), columns, iter([bare]))
 
 
-def test_an_unknown_topic_says_how_to_make_it(log: Log) -> None:
+def test_unknown_topic_is_an_error_with_the_way_to_create_it(log: Log) -> None:
     batch = pa.RecordBatch.from_pydict({"value": [b"x"]})
     with pytest.raises(UnknownTopicOrPartition, match=r"topics --create --topic nosuch"):
         stage_rows(log, SinkOptions("", "nosuch"), ["value"], iter([batch]))

@@ -81,7 +81,7 @@ def test_group_commits_processed_offsets_and_lags_by_the_rest(brokers: Brokers) 
     assert end - 10 == 5
 
 
-def test_a_query_goes_on_from_its_checkpoint_wherever_the_group_is_moved(brokers: Brokers) -> None:
+def test_query_continues_from_its_checkpoint_not_from_its_group(brokers: Brokers) -> None:
     topic = LedTopic(brokers)
     topic.send(0, 3)
     group = f"g-{uuid4().hex[:8]}"

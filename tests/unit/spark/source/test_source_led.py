@@ -126,7 +126,7 @@ def test_a_stream_follows_the_tail_and_batches_repeat_alike(topic: LedTopic) -> 
     reader.stop()
 
 
-def test_nothing_is_missing_or_there_twice_while_a_flusher_runs(topic: LedTopic) -> None:
+def test_records_are_complete_and_single_while_a_flusher_runs(topic: LedTopic) -> None:
     """Each read is all that was acknowledged before it, and a whole beginning of the rest."""
     topic.flush_always()
     acknowledged = 0
@@ -158,7 +158,7 @@ def test_nothing_is_missing_or_there_twice_while_a_flusher_runs(topic: LedTopic)
     stream.stop()
 
 
-def test_transactions_are_read_as_the_isolation_level_says(topic: LedTopic) -> None:
+def test_transactions_are_read_by_the_isolation_level(topic: LedTopic) -> None:
     """Committed, aborted and open ones, in segments, in the tail and across."""
 
     def read_committed() -> list[bytes]:

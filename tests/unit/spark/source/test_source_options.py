@@ -61,7 +61,7 @@ def test_defaults_are_those_of_the_kafka_source() -> None:
         assert parsed.max_trigger_delay_ms == 15 * 60 * 1000
 
 
-def test_names_are_taken_in_any_case() -> None:
+def test_option_names_are_accepted_in_any_case() -> None:
     options = {"PATH": "/x", "SUBSCRIBE": "t", "STARTINGoffsets": "earliest", "minPARTITIONS": "3"}
     assert parse_stream_options(options).min_partitions == 3
 
@@ -122,7 +122,7 @@ def test_a_bad_choice_of_topics_is_refused(options: dict[str, str], message: str
             parse({"path": "/x", **options})
 
 
-def test_a_time_goes_before_times_by_partition_and_those_before_offsets() -> None:
+def test_starting_time_overrides_times_by_partition_and_offsets() -> None:
     everything = {
         "startingOffsets": '{"a": {"0": 5, "1": -2}}',
         "startingOffsetsByTimestamp": '{"a": {"0": 17}}',
@@ -320,7 +320,7 @@ def test_table_rejects_options_that_its_reads_would_not_get() -> None:
             check_read_or_write_options({**properties, name: "x"})
 
 
-def test_headers_are_a_column_only_if_asked_for() -> None:
+def test_headers_are_a_column_only_on_request() -> None:
     assert not include_headers({})
     assert include_headers({"includeheaders": "TRUE"})
 

@@ -71,7 +71,7 @@ def test_arrow_batches_have_the_very_schema_that_spark_compares_with() -> None:
         assert arrow_schema(schema).equals(to_arrow_schema(schema, timezone="UTC"))
 
 
-def test_any_columns_in_any_order_and_case_may_be_asked_for() -> None:
+def test_columns_may_be_requested_in_any_order_and_case() -> None:
     schema = StructType(
         [
             StructField("Value", SPARK_TYPES["value"]),
@@ -97,13 +97,13 @@ def test_other_columns_are_refused(name: str, like: str, nullable: bool, message
         columns_of(StructType([StructField(name, SPARK_TYPES[like], nullable)]))
 
 
-def test_a_column_asked_for_twice_is_refused() -> None:
+def test_column_requested_twice_is_rejected() -> None:
     field = StructField("key", SPARK_TYPES["key"])
     with pytest.raises(InvalidRequest, match="twice"):
         columns_of(StructType([field, StructField("KEY", SPARK_TYPES["key"])]))
 
 
-def test_without_options_small_partitions_are_a_task_each() -> None:
+def test_small_partitions_are_a_task_each_by_default() -> None:
     views = {place(n): view(n, [(10, 1000)]) for n in range(3)}
     ranges = {p: OffsetRange(0, 10) for p in views}
     assert sizes_of(split(ranges, views)) == [[10], [10], [10]]
@@ -112,7 +112,7 @@ def test_without_options_small_partitions_are_a_task_each() -> None:
     assert split({}, {}) == []
 
 
-def test_without_options_a_large_partition_is_cut_by_its_bytes() -> None:
+def test_large_partition_is_cut_by_its_bytes_by_default() -> None:
     objects = [(1000, 32 * MIB)] * 4 + [(8000, 32 * MIB)] * 4
     views = {place(0): view(0, objects)}
     tasks = split({place(0): OffsetRange(0, 36_000)}, views)

@@ -223,7 +223,7 @@ def test_counting_reads_no_object(log: Log, columns: tuple[str, ...]) -> None:
     assert requests_of(log).by_kind() == {}
 
 
-def test_a_task_asks_for_footers_and_ranges_only(log: Log) -> None:
+def test_task_requests_only_footers_and_ranges(log: Log) -> None:
     reader = batch_reader(log, ("value",), subscribe="t", minPartitions="7")
     partitions = reader.partitions()
     assert len(partitions) == 7
@@ -243,7 +243,7 @@ def test_pickled_task_is_small(log: Log) -> None:
     assert len(pickle.dumps(reader)) < 3_000
 
 
-def test_nothing_to_read_is_no_task(log: Log) -> None:
+def test_empty_range_makes_no_task(log: Log) -> None:
     log.create_topic("empty", 3)
     assert batch_reader(log, subscribe="empty").partitions() == []
 

@@ -173,7 +173,7 @@ def test_stream_starts_at_the_given_offsets(
     assert Query(log, subscribe="t", **options).trigger() == expected
 
 
-def test_the_initial_offset_is_the_same_however_often_it_is_asked_for(log: Log) -> None:
+def test_initial_offset_is_the_same_for_every_call(log: Log) -> None:
     reader = stream_reader(log, subscribe="t")
     first = reader.initialOffset()
     append(log, "t", 0, [b"new"])
@@ -419,7 +419,7 @@ def test_an_idle_trigger_costs_a_request_per_partition_and_one_for_the_registry(
     assert counted == {"get": 3 * 3}
 
 
-def test_a_stream_that_is_asked_all_the_time_does_not_ask_the_store_all_the_time(log: Log) -> None:
+def test_stream_polled_constantly_limits_its_store_requests(log: Log) -> None:
     query = Query(log, subscribe="t", startingOffsets="earliest")
     query.trigger()
     query.clock.sleep_s(2)
