@@ -27,7 +27,7 @@ def test_settings_are_added_deleted_and_described_as_kafka_configs_does(cli: Cli
     )
 
 
-def test_all_shows_defaults_too(cli: Cli) -> None:
+def test_describe_all_shows_defaults_too(cli: Cli) -> None:
     cli.ok("topics", "--create", "--topic", "t", "--config", "retention.ms=1000")
     (described,) = cli.ok("configs", "--describe", "--topic", "t", "--all", "--json").documents
     found = {entry["name"]: entry for entry in described["configs"]}
@@ -40,7 +40,7 @@ def test_all_shows_defaults_too(cli: Cli) -> None:
     )
 
 
-def test_without_a_name_every_topic_is_described(cli: Cli) -> None:
+def test_describe_without_a_name_shows_every_topic(cli: Cli) -> None:
     for name in ("b", "a"):
         cli.ok("topics", "--create", "--topic", name)
     assert cli.ok("configs", "--describe", "--entity-type", "topics").lines == [
@@ -109,7 +109,5 @@ def test_defaults_of_all_topics_are_set_and_shown_in_topics(cli: Cli) -> None:
 @pytest.mark.parametrize(
     "words", [("--group", "g"), ("--broker", "1"), ("--entity-type", "groups")]
 )
-def test_settings_of_brokers_and_groups_are_asked_of_brokers(
-    cli: Cli, words: tuple[str, ...]
-) -> None:
+def test_settings_of_brokers_and_groups_need_brokers(cli: Cli, words: tuple[str, ...]) -> None:
     assert "--bootstrap-server" in cli.misused("configs", "--describe", *words)

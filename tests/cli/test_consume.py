@@ -32,7 +32,7 @@ def test_unreadable_batch_is_reported_or_skipped(cli: Cli) -> None:
     assert cli.ok(*FROM_START, "--skip-unreadable").lines == ["good"]
 
 
-def test_values_are_printed_unless_more_is_asked_for(filled: Cli) -> None:
+def test_values_alone_are_printed_by_default(filled: Cli) -> None:
     outcome = filled.ok(*FROM_START)
     assert outcome.lines == [str(n) for n in range(10)]
     assert outcome.errors == "Processed a total of 10 messages\n"
@@ -106,7 +106,7 @@ def test_partition_and_offset_choose_where_to_start(filled: Cli) -> None:
     assert filled.ok(*empty, "--from-beginning").lines == []
 
 
-def test_without_from_beginning_old_records_are_not_printed(filled: Cli) -> None:
+def test_old_records_are_printed_only_from_beginning(filled: Cli) -> None:
     assert filled.ok("consume", "--topic", "t", "--timeout-ms", "0").lines == []
 
 

@@ -199,7 +199,7 @@ def test_a_long_read_does_not_hold_on_to_an_old_view(
     assert values(follower) == ["c", "d"]
 
 
-def test_all_that_lies_before_damage_comes_before_the_error(log: Log, follow: Follow) -> None:
+def test_records_before_damage_are_printed_before_the_error(log: Log, follow: Follow) -> None:
     log.create_topic("t", 2)
     append(log, "a")
     append(log, "b")

@@ -66,7 +66,7 @@ def test_a_time_is_looked_up_as_kafkas_tool_does(
     assert found.lines == expected
 
 
-def test_json_says_minus_one_where_text_says_nothing(filled: Cli) -> None:
+def test_json_has_minus_one_where_text_is_empty(filled: Cli) -> None:
     argv = ("get-offsets", "--topic", "t", "--partitions", "0,2", "--time", "600", "--json")
     assert filled.ok(*argv).documents == [
         {"topic": "t", "partition": 0, "offset": 0, "timestamp": 1000},

@@ -46,7 +46,7 @@ def test_invalid_duration_is_rejected(text: str) -> None:
         duration_ms(text or " ")
 
 
-def test_times_are_utc_unless_they_say_otherwise() -> None:
+def test_times_are_utc_by_default() -> None:
     assert datetime_ms("1970-01-01T01:00:00.250") == HOUR_MS + 250
     assert datetime_ms("1970-01-01T01:00:00+01:00") == 0
     assert datetime_ms("1970-01-02T00:00:00Z") == 24 * HOUR_MS
@@ -100,7 +100,7 @@ def test_unknown_value_is_shown_as_a_dash() -> None:
     assert line.split() == ["g", "t", "0", "-", "-", "7", "-", "-", "-", "-", "-"]
 
 
-def test_members_of_a_group_that_moves_to_the_newer_protocol_say_whether_they_have() -> None:
+def test_members_of_a_migrating_group_show_their_protocol() -> None:
     parts = (TopicPartition("t", 1), TopicPartition("t", 0), TopicPartition("s", 3))
     assert spelled_partitions(parts) == "s:3;t:0,1"
     members = tuple(

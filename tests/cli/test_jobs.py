@@ -149,7 +149,7 @@ def test_the_history_goes_through_brokers_where_they_lead_it(
     assert len(eventually(lambda: wire_cli.ok("jobs", "--list").lines, "likewise")) == 3
 
 
-def test_a_run_by_hand_is_kept_however_it_ends(file_cli: Cli, tmp_path: Path) -> None:
+def test_run_by_hand_is_kept_for_every_outcome(file_cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "jobs.toml"
     path.write_text(
         '[jobs.hourly]\nkind = "retain"\ncron = "@hourly"\narguments = ["--topic", "nope"]\n'

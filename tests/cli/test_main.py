@@ -55,7 +55,7 @@ def test_the_version_is_the_packages(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("command", COMMAND_CALLS)
-def test_without_a_root_every_command_says_so_in_one_line(file_cli: Cli, command: str) -> None:
+def test_command_without_a_root_fails_with_one_line(file_cli: Cli, command: str) -> None:
     stdin = b'{"partitions": []}'
     outcome = file_cli(command, *COMMAND_CALLS[command], root="", stdin=stdin)
     assert outcome.code == 2
@@ -73,9 +73,7 @@ def test_every_command_lists_its_required_options(file_cli: Cli, command: str) -
 
 
 @pytest.mark.parametrize("command", BROKER_CALLS)
-def test_without_brokers_a_command_for_them_says_so_in_one_line(
-    file_cli: Cli, command: str
-) -> None:
+def test_command_for_brokers_fails_with_one_line_without_them(file_cli: Cli, command: str) -> None:
     line = file_cli.misused(command, *BROKER_CALLS[command])
     assert "--bootstrap-server" in line
     assert "SPARKLOG_BOOTSTRAP_SERVER" in line

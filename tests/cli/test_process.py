@@ -69,7 +69,7 @@ def append(log: Log, *values: str) -> None:
     log.partition("t", 0).append([pa.RecordBatch.from_pydict({"value": rows})])
 
 
-def test_from_create_to_delete_through_the_console_script(root: str) -> None:
+def test_console_script_works_from_create_to_delete(root: str) -> None:
     assert run(root, "topics", "--create", "--topic", "t").stdout == b"Created topic t.\n"
     assert run(root, "produce", "--topic", "t", stdin=b"a\nb\n").returncode == 0
     consumed = run(root, "consume", "--topic", "t", "--from-beginning", "--timeout-ms", "0")

@@ -59,7 +59,7 @@ def test_a_key_goes_where_every_kafka_client_sends_it(cli: Cli) -> None:
     )
 
 
-def test_many_keys_go_through_the_compiled_partitioner_to_the_same_place(cli: Cli) -> None:
+def test_compiled_partitioner_agrees_for_many_keys(cli: Cli) -> None:
     cli.ok("topics", "--create", "--topic", "t", "--partitions", "5")
     keys = [f"key-{n}" for n in range(5000)]
     lines = "".join(f"{key}\tv\n" for key in keys).encode()
@@ -113,7 +113,7 @@ def test_batch_size_and_sync_decide_how_much_is_appended_at_once(cli: Cli) -> No
         (["--producer-property", "compression.type=snappy"], "lz4"),
     ],
 )
-def test_the_codec_asked_for_is_the_one_stored(
+def test_requested_codec_is_the_stored_one(
     file_cli: Cli, log: Log, options: list[str], stored: str
 ) -> None:
     file_cli.ok("topics", "--create", "--topic", "t")

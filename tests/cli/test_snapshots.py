@@ -54,7 +54,7 @@ def test_wrong_call_is_reported(filled: Cli) -> None:
     assert filled.misused("snapshots")
 
 
-def test_without_topics_there_is_nothing_to_keep(cli: Cli) -> None:
+def test_snapshot_of_a_log_without_topics_is_rejected(cli: Cli) -> None:
     assert "no topic" in cli.fails("snapshots", "--create", "s")
 
 

@@ -29,7 +29,7 @@ def test_a_created_topic_is_described_as_kafka_topics_does(cli: Cli) -> None:
     ]
 
 
-def test_json_says_the_same_as_text(cli: Cli) -> None:
+def test_json_equals_the_text(cli: Cli) -> None:
     (created,) = cli.ok("topics", "--create", "--topic", "t", "--json").documents
     assert created["created"] is True
     (described,) = cli.ok("topics", "--describe", "--json").documents

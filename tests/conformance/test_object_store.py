@@ -38,7 +38,7 @@ def test_an_equal_object_is_taken_too(store: ObjectStore) -> None:
     assert store.put_if_absent("log/0", b"same") is EXISTS
 
 
-def test_of_many_threads_that_create_one_key_exactly_one_succeeds(store: ObjectStore) -> None:
+def test_exactly_one_of_many_threads_creates_a_key(store: ObjectStore) -> None:
     with ThreadPoolExecutor(16) as pool:
         for name in range(5):
             barrier = threading.Barrier(16)

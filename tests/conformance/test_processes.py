@@ -43,7 +43,7 @@ def start(environment: dict[str, str]) -> Start:
     return start
 
 
-def test_of_eight_processes_that_create_one_name_exactly_one_succeeds(
+def test_exactly_one_of_eight_processes_creates_a_name(
     store: ObjectStore, root: str, start: Start
 ) -> None:
     racers = [start("racer.py", root, f"racer-{n}", NAMES) for n in range(RACERS)]

@@ -135,7 +135,7 @@ def test_a_put_always_answered_slow_down_ends_unknown(
     assert proxy.sent("PUT", "log/0") == requests(store)["put"] > 2
 
 
-def test_a_get_always_answered_slow_down_ends_unavailable_and_says_so(
+def test_get_always_answered_slow_down_ends_unavailable(
     store: RetryingStore, proxy: FaultProxy
 ) -> None:
     proxy.add(Action.ANSWER, "GET", "log/0")
@@ -281,7 +281,7 @@ def test_a_refused_put_is_never_called_unwritten_when_an_earlier_copy_was_sent(
 # Fix the settings: no retry helps
 
 
-def test_a_missing_bucket_is_said_at_once(open_through: Open) -> None:
+def test_missing_bucket_is_reported_at_once(open_through: Open) -> None:
     store = open_through(bucket="no-such-bucket")
     for operation in (
         lambda: store.put_if_absent("log/0", MINE),
@@ -294,7 +294,7 @@ def test_a_missing_bucket_is_said_at_once(open_through: Open) -> None:
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"])
-def test_refused_credentials_are_said_at_once(
+def test_rejected_credentials_are_reported_at_once(
     store: RetryingStore, proxy: FaultProxy, code: str
 ) -> None:
     proxy.add(Action.ANSWER, "GET", status=403, code=code)
@@ -331,7 +331,7 @@ def test_store_that_loses_races_is_rejected_before_the_first_write(
         store.get("log/0")
 
 
-def test_a_store_that_loses_races_is_right_when_asked_one_after_the_other(
+def test_store_that_loses_races_is_right_for_sequential_requests(
     open_through: Open, proxy: FaultProxy
 ) -> None:
     proxy.add(Action.LOSE_RACES, "PUT")

@@ -107,7 +107,7 @@ def test_duckdb_queries_the_chain_over_arrow(codec: str) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_index_says_where_each_columns_bytes_are(codec: str) -> None:
+def test_index_locates_the_bytes_of_each_column(codec: str) -> None:
     for path in chain(codec):
         data = path.read_bytes()
         segment = json.loads(pa.ipc.open_file(path).metadata[b"sparklog.segment"])

@@ -28,7 +28,7 @@ def test_the_golden_log_is_sealed_and_its_tail_is_read() -> None:
     assert run(read_tail(WAL, Sealed(3, 1)), store).windows == LOG[1:3]
 
 
-def test_a_log_that_was_not_forced_says_so() -> None:
+def test_unforced_log_is_marked_as_unforced() -> None:
     store = FileStore(ROOT)
     data = [store.get(UNFORCED_WAL.key(sequence)) for sequence in range(len(UNFORCED_LOG))]
     found = tuple(decode(one, UNFORCED_WAL, sequence) for sequence, one in enumerate(data))

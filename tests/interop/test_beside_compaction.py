@@ -97,7 +97,7 @@ class Reader:
         self._consumer.close()
 
 
-def test_nothing_committed_is_lost_and_nothing_aborted_comes_back(brokers: Brokers) -> None:
+def test_committed_records_stay_and_aborted_ones_do_not_return(brokers: Brokers) -> None:
     admin = rd.AdminClient({"bootstrap.servers": brokers.bootstrap})
     wanted = [rd.NewTopic(TOPIC, 1, 2, config=CONFIGS)]
     admin.create_topics(wanted)[TOPIC].result(DEADLINE_S)

@@ -32,7 +32,7 @@ def brokers() -> Iterator[Brokers]:
         yield cluster
 
 
-def test_kafkas_tool_says_the_same_of_both(brokers: Brokers, kafka: KafkaCluster) -> None:
+def test_kafkas_tool_prints_the_same_for_both(brokers: Brokers, kafka: KafkaCluster) -> None:
     def conversation(tool: KafkaTools) -> list[list[str]]:
         rates = "producer_byte_rate=1024,consumer_byte_rate=2048"
         one = ("--entity-type", "clients", "--entity-name", "a")

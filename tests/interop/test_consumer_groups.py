@@ -273,7 +273,7 @@ def heartbeat(asked: Asked, group: str, version: int = 1, **more: Any) -> Any:
     return ask_coordinators(asked, CoordinatorKind.GROUP, [group], ask, SYSTEM_CLOCK)[group]
 
 
-def test_each_refusal_has_kafkas_code_and_says_why(brokers: Brokers) -> None:
+def test_rejection_has_kafkas_code_and_a_reason(brokers: Brokers) -> None:
     asked, group = Asked(bootstrap_addresses(brokers.bootstrap)), f"r-{uuid4().hex[:8]}"
 
     def refused(**how: Any) -> tuple[int, str]:

@@ -67,7 +67,9 @@ def test_a_time_is_run_by_one_application_at_most(faults: dict[str, int]) -> Non
     assert run_at == {1, 2}
 
 
-def test_without_the_second_look_a_time_could_be_run_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_finds_a_time_run_twice_without_the_second_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The model sees what it is there to see."""
 
     def hasty(claim: RunClaim) -> Program[bool]:

@@ -238,7 +238,7 @@ def test_every_order_of_two_brokers() -> None:
 
 
 @pytest.mark.parametrize("replication_factor", [1, 2, 3])
-def test_many_orders_of_three_brokers(replication_factor: int) -> None:
+def test_decisions_hold_in_many_orders_of_three_brokers(replication_factor: int) -> None:
     states, _, effective = explore(unled(replication_factor), (1, 2, 3), 8_000)
     assert states >= 8_000
     assert {"move to (2, 3)", "cancel", "recovered"} <= effective

@@ -88,7 +88,7 @@ def test_commit_key_is_applied_once_for_any_writer() -> None:
     explorer.explore(explorer.start(lost_replies=1), one_at_most)
 
 
-def test_without_the_confirming_look_the_model_finds_a_lost_append(
+def test_model_finds_a_lost_append_without_the_confirming_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     skip_the_confirming_look(monkeypatch)
@@ -96,7 +96,7 @@ def test_without_the_confirming_look_the_model_finds_a_lost_append(
         explore([writer("a", 1), writer("b", 1), merger()])
 
 
-def test_without_comparing_nonces_the_model_finds_a_double_append(
+def test_model_finds_a_double_append_without_comparing_nonces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def somebody_elses(
@@ -109,7 +109,7 @@ def test_without_comparing_nonces_the_model_finds_a_double_append(
         explore([writer("a", 1)], lost_replies=1)
 
 
-def test_without_looking_for_newer_manifests_the_model_finds_a_lost_version(
+def test_model_finds_a_lost_version_without_looking_for_newer_manifests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def believe(view: PartitionView) -> Program[tuple[PartitionView, bool]]:

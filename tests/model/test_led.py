@@ -355,6 +355,6 @@ def test_a_deposed_leader_that_hands_back_under_its_own_epoch_is_found() -> None
         _check([returner("r1", 1), successor, writer("a", 1)], LED)
 
 
-def test_the_fence_is_put_once_however_often_it_is_tried() -> None:
+def test_fence_is_put_once_for_any_number_of_tries() -> None:
     twins = [leader("l1", 1, records=0), leader("l1", 1, records=0)]
     _check(twins, lost_replies=1, late_puts=1)

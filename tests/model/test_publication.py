@@ -127,7 +127,7 @@ def test_two_drivers_publish_one_batch_once(budget: dict[str, int]) -> None:
     _explore(list(DRIVERS), **budget)
 
 
-def test_two_drivers_publish_one_batch_once_while_the_tail_is_taken_in() -> None:
+def test_two_drivers_publish_one_batch_once_during_an_absorption() -> None:
     _explore([*DRIVERS, _absorber()], crashes=1)
 
 
@@ -135,7 +135,7 @@ def test_driver_with_nothing_staged_carries_out_the_decided_batch() -> None:
     _explore([_driver("a", _part(0, "a"), _part(1, "b")), _driver("d")], crashes=1)
 
 
-def test_without_the_record_the_model_finds_a_batch_of_two_halves(
+def test_model_finds_a_batch_of_two_halves_without_the_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def believe_ours(mine: Publication) -> Program[Publication]:

@@ -148,12 +148,12 @@ def test_a_reader_with_an_old_manifest_finishes_within_the_delay() -> None:
     assert checker.finals > 0
 
 
-def test_without_the_delay_the_model_finds_a_reader_that_misses_an_object() -> None:
+def test_model_finds_a_broken_reader_without_the_delay() -> None:
     with pytest.raises(AssertionError, match="misses"):
         explore(readers_case(0), ReaderChecker)
 
 
-def test_without_the_confirming_look_the_model_finds_a_lost_append(
+def test_model_finds_a_lost_append_without_the_confirming_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     skip_the_confirming_look(monkeypatch)
@@ -161,6 +161,6 @@ def test_without_the_confirming_look_the_model_finds_a_lost_append(
         explore([writer("a", 1), writer("b", 2), retainer(keep=1)], OffsetChecker)
 
 
-def test_without_an_age_for_orphans_the_model_finds_a_merge_that_names_a_deleted_object() -> None:
+def test_model_finds_a_dangling_merge_without_an_age_for_orphans() -> None:
     with pytest.raises(AssertionError, match="missing object"):
         explore([writer("a", 2), merger(), collector(orphan_age_ms=-1)])

@@ -307,7 +307,7 @@ def test_acknowledged_windows_are_recovered_in_larger_cases(case: str) -> None:
     assert checker.finals > 0
 
 
-def test_without_a_second_look_the_model_finds_a_lost_window(
+def test_model_finds_a_lost_window_without_a_second_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def believe_the_put(layout: WalLayout, nonce: str) -> Program[Sealed]:
@@ -339,7 +339,7 @@ def test_model_finds_a_useless_seal_without_the_look_from_the_seal(
         _explore([_broker(4), ONE], late_puts=1)
 
 
-def test_with_the_seal_at_another_gap_the_model_finds_a_lost_window(
+def test_model_finds_a_lost_window_with_the_seal_at_another_gap(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def behind_everything(sequences: Sequence[int], boundary: int) -> int:
@@ -350,7 +350,7 @@ def test_with_the_seal_at_another_gap_the_model_finds_a_lost_window(
         _explore([_broker(3), ONE])
 
 
-def test_with_trimming_beyond_an_acknowledged_boundary_the_model_finds_a_lost_window(
+def test_model_finds_a_lost_window_when_trimmed_too_early(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Flushed and acknowledged, yet no acknowledged object shows that these names are used up.
@@ -359,7 +359,7 @@ def test_with_trimming_beyond_an_acknowledged_boundary_the_model_finds_a_lost_wi
         _explore([_broker(3), ONE])
 
 
-def test_with_acknowledging_out_of_order_the_model_finds_a_lost_window(
+def test_model_finds_a_lost_window_when_acknowledged_out_of_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
@@ -369,7 +369,7 @@ def test_with_acknowledging_out_of_order_the_model_finds_a_lost_window(
         _explore([_broker(3), ONE])
 
 
-def test_with_every_object_taken_for_its_own_the_model_finds_a_lost_window(
+def test_model_finds_a_lost_window_when_foreign_objects_count_as_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(wal, "_whose", lambda found, ours: PutOutcomes.DURABLE)
@@ -377,7 +377,7 @@ def test_with_every_object_taken_for_its_own_the_model_finds_a_lost_window(
         _explore([_broker(2), ONE])
 
 
-def test_without_a_kept_seal_the_model_finds_a_lost_window(
+def test_model_finds_a_lost_window_without_a_kept_seal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def clear_all(layout: WalLayout, sealed: Sealed) -> Program[None]:
@@ -394,7 +394,7 @@ def _explore_without_power() -> None:
         _explore(actors, power_cuts=1, registration=UNFORCED)
 
 
-def test_with_a_boundary_that_is_not_forced_the_model_finds_damage(
+def test_model_finds_damage_with_a_boundary_that_is_not_forced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def never_forced(writer: WalWriter) -> PutWindow:

@@ -29,7 +29,7 @@ def taken(reader: FrameReader) -> list[bytes]:
     frames=st.lists(st.binary(max_size=FRAME_BYTES_MAX), max_size=8),
     cuts=st.lists(st.integers(min_value=1, max_value=90), max_size=40),
 )
-def test_frames_are_the_same_however_the_stream_is_cut(
+def test_frames_are_the_same_for_any_cut_of_the_stream(
     frames: list[bytes], cuts: list[int]
 ) -> None:
     stream = stream_of(frames)

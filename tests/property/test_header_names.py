@@ -38,7 +38,7 @@ def test_every_text_comes_back_from_its_name(text: str) -> None:
     assert text_of(name_of(text)) == text
 
 
-def test_only_names_that_need_it_are_escaped() -> None:
+def test_names_are_escaped_only_when_needed() -> None:
     assert text_of(b"caf\xc3\xa9") == "café"
     assert text_of(ESCAPE.encode()) == ESCAPE
     assert text_of(b"\xff") == ESCAPE + "/w=="

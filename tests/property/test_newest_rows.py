@@ -47,7 +47,7 @@ def test_the_newest_row_of_each_key_is_marked(
 
 
 @pytest.mark.parametrize("keys_max", [1_000, 40_000, 1_000_000])
-def test_many_keys_fit_files_when_they_do_not_fit_the_table(keys_max: int) -> None:
+def test_keys_beyond_the_table_go_to_files(keys_max: int) -> None:
     rows, keys = 300_000, 100_000
     numbers = np.random.default_rng(3).integers(0, keys, rows)
     with OffsetMap(rows, keys_max=keys_max) as newest:

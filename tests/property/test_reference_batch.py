@@ -136,7 +136,7 @@ def test_other_bytes_with_the_reference_bit_are_rejected(value: bytes, count: in
 
 
 @given(batch=BATCHES, change=st.data())
-def test_a_document_that_says_otherwise_than_its_header_is_refused(
+def test_document_that_contradicts_its_header_is_rejected(
     batch: ReferenceBatch, change: st.DataObject
 ) -> None:
     documents: list[dict[str, Any]] = [reference_document(one) for one in batch.references]

@@ -192,6 +192,6 @@ def _story(seed: int) -> str:
     return room.trace.digest()
 
 
-def test_the_same_seed_gives_the_same_story_and_another_seed_another() -> None:
+def test_seed_determines_the_trace() -> None:
     assert _story(7) == _story(7)
     assert _story(7) != _story(8)

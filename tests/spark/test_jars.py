@@ -83,7 +83,7 @@ def test_a_coordinate_that_does_not_resolve_leaves_the_folder_as_it_was(
     assert [path.name for path in folder.iterdir()] == ["left-from-before-1.0.jar"]
 
 
-def test_a_session_with_fetched_jars_names_them_and_asks_no_repository(tmp_path: Path) -> None:
+def test_session_with_fetched_jars_uses_no_repository(tmp_path: Path) -> None:
     (tmp_path / "b-1.jar").touch()
     (tmp_path / "a-1.jar").touch()
     conf = delta_conf(tmp_path)

@@ -85,7 +85,7 @@ def test_the_console_gets_a_json_line_per_record(
         (["--limit", "1", "--from-offset", "9"], [9]),
     ],
 )
-def test_only_the_records_asked_for_are_read(
+def test_requested_records_alone_are_read(
     run: Consume,
     minutes: Log,
     capsys: pytest.CaptureFixture[str],

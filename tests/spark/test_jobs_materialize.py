@@ -106,7 +106,7 @@ def test_fields_grow_bad_rows_are_parked_and_a_new_job_goes_on_from_the_table(
     ]
 
 
-def test_raw_values_stay_bytes_in_as_many_commits_as_are_asked_for(
+def test_raw_values_stay_bytes_in_the_requested_commits(
     run: Run, spark: SparkSession, make_log: MakeLog, table: str
 ) -> None:
     log = make_log(t=1)
@@ -140,7 +140,7 @@ def test_recreated_topic_and_gap_are_rejected_unless_permitted(
     assert sorted(found) == [(0, b"a"), (0, b"new"), (1, b"b"), (3, b"d"), (4, b"e")]
 
 
-def test_of_two_jobs_with_the_same_batch_one_has_no_effect_and_says_so(
+def test_second_job_with_the_same_batch_has_no_effect(
     run: Run, log_root: str, spark: SparkSession, make_log: MakeLog, table: str
 ) -> None:
     append(make_log(t=1), 0, b"a", b"b")
@@ -273,7 +273,7 @@ def test_columns_widen_and_take_any_name_and_small_files_are_merged(
         run(*words, "n STRING")
 
 
-def test_a_job_that_follows_ends_when_it_is_asked_to(
+def test_following_job_ends_on_request(
     spark: SparkSession, make_log: MakeLog, log_root: str, table: str
 ) -> None:
     log = make_log(t=1)

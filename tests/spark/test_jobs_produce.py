@@ -110,7 +110,7 @@ def test_json_lines_and_parquet_are_read_by_their_names(
     )
 
 
-def test_a_partition_may_be_said_and_a_number_is_a_time_in_milliseconds(
+def test_partition_may_be_given_and_a_number_is_milliseconds(
     run: Produce, log_root: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "numbers.json"
@@ -161,7 +161,7 @@ def test_a_stream_sends_each_row_once_over_two_runs(
     assert values == [b"0", b"1", b"2", b"3"]
 
 
-def test_nothing_to_send_is_no_error(run: Produce, people: str) -> None:
+def test_empty_input_is_no_error(run: Produce, people: str) -> None:
     report = run("--topic", "t", "--create", "--input", people, "--where", "id > 9")
     assert (report.rows, report.size_bytes) == (0, 0)
 
@@ -234,7 +234,7 @@ def test_json_lines_may_be_arrays_and_blank_and_begin_with_a_mark(
     assert sorted(sent, key=lambda one: one["a"]) == [{"a": 1, "t": "}{"}, {"a": 2}, {"a": 3}]
 
 
-def test_a_json_file_of_one_document_is_read_where_it_is_said(
+def test_json_file_of_one_document_is_read_with_the_option(
     send: Callable[..., list[Any]],
 ) -> None:
     sent = send(

@@ -87,7 +87,7 @@ def test_rows_of_a_job_arrive_through_brokers(
     assert records[b"2"].timestamp_ms == 5
 
 
-def test_nothing_acknowledged_is_lost_with_an_executor(brokers: SparklogCluster) -> None:
+def test_acknowledged_records_survive_the_loss_of_an_executor(brokers: SparklogCluster) -> None:
     with Admin(brokers.bootstrap) as admin:
         admin.create_topic("numbers", 1, replication_factor=3)
     victim = _leader(brokers, "numbers")

@@ -82,7 +82,7 @@ def test_a_long_function_is_measured_without_its_docstring() -> None:
     [Source("sparklog/log/utils.py", ""), Source("a.py", "class StoreManager: pass")],
     ids=["file", "class"],
 )
-def test_a_name_that_says_nothing_is_found(source: Source) -> None:
+def test_name_without_a_meaning_is_found(source: Source) -> None:
     assert len(empty_names(source)) == 1
 
 

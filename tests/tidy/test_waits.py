@@ -22,7 +22,7 @@ def unexplained(source: Source) -> list[str]:
     ]
 
 
-def test_every_sleep_says_why() -> None:
+def test_every_sleep_has_a_reason() -> None:
     assert [where for source in python_sources("tests") for where in unexplained(source)] == []
 
 
