@@ -1,4 +1,4 @@
-"""When followers are shown what a leader has appended, and in how many fetches they have it."""
+"""Fetches of followers: the time at which they see a batch, and the number of fetches."""
 
 from __future__ import annotations
 
