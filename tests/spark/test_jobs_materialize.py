@@ -251,6 +251,23 @@ def test_avro_records_become_columns_and_other_bytes_are_parked(
     assert parked == [(n, "the value does not fit the Avro schema") for n in (2, 3)]
 
 
+def test_avro_values_that_claim_huge_sizes_are_parked(
+    run: Run, spark: SparkSession, make_log: MakeLog, table: str, tmp_path: Path
+) -> None:
+    numbers = {"type": "array", "items": "int"}
+    fields = [
+        {"name": name, "type": kind}
+        for name, kind in (("s", "string"), ("b", "bytes"), ("n", numbers))
+    ]
+    (tmp_path / "s.avsc").write_text(json.dumps({"type": "record", "name": "r", "fields": fields}))
+    huge = b"\xfe\xff\xff\xff\x0e"  # 2^31 - 1 in Avro's numbers, near the largest Java array
+    append(make_log(t=1), 0, b"\x02x\x02y\x02\x04\x00", huge, b"\x00" + huge, b"\x00\x00" + huge)
+    run("--format", "avro", "--avro-schema", str(tmp_path / "s.avsc"))
+    assert [(row["s"], row["b"], row["n"]) for row in rows(spark, table)] == [("x", b"y", [2])]
+    parked = [(row["offset"], row["reason"]) for row in rows(spark, table + "_rejected")]
+    assert parked == [(n, "the value does not fit the Avro schema") for n in (1, 2, 3)]
+
+
 def test_columns_widen_and_take_any_name_and_small_files_are_merged(
     run: Run, spark: SparkSession, make_log: MakeLog, table: str
 ) -> None:

@@ -134,17 +134,45 @@ def avro_fields(schema: str) -> dict[str, bool]:
     """Return the fields of an Avro record, and whether each may be null.
 
     Raises:
-        InvalidRequest: it is not the schema of a record with fields.
+        InvalidRequest: it is not the schema of a record with fields, or it has arrays whose items
+            take no bytes.
     """
     try:
         document = parse_json(schema, "Avro schema")
         if document["type"] != "record" or not document["fields"]:
             raise ValueError("it has no fields")
+        if _has_empty_items(document):
+            raise ValueError("items of an array take no bytes, so a value may claim any number")
         return {str(field["name"]): _may_be_null(field["type"]) for field in document["fields"]}
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidRequest(
             f"an Avro schema of values must be a record, in JSON. reason={error!r}"
         ) from error
+
+
+def _has_empty_items(kind: Any) -> bool:
+    """Return whether an Avro type has an array, anywhere in it, whose items take no bytes."""
+    if isinstance(kind, list):
+        return any(_has_empty_items(one) for one in kind)
+    if not isinstance(kind, dict):
+        return False
+    if kind.get("type") == "array" and _is_empty(kind["items"]):
+        return True
+    inner = [kind.get("type"), kind.get("items"), kind.get("values")]
+    return any(map(_has_empty_items, inner)) or any(
+        _has_empty_items(field["type"]) for field in kind.get("fields", ())
+    )
+
+
+def _is_empty(kind: Any) -> bool:
+    """Return whether values of an Avro type take no bytes."""
+    if not isinstance(kind, dict):
+        return bool(kind == "null")
+    if kind["type"] == "record":
+        return all(_is_empty(field["type"]) for field in kind["fields"])
+    if kind["type"] == "fixed":
+        return bool(kind["size"] == 0)
+    return _is_empty(kind["type"])
 
 
 def _may_be_null(kind: Any) -> bool:

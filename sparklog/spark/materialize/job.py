@@ -27,8 +27,10 @@ from sparklog.spark.jobs.job import OpenSession, failure_line
 from sparklog.spark.jobs.progress import JobProgress, ProgressReport, StageSampler, Tally, watched
 from sparklog.spark.jobs.streaming import StopRequest
 from sparklog.spark.materialize.arguments import MaterializeJob
+from sparklog.spark.materialize.avro_limits import avro_limits_conf, bound_avro
 from sparklog.spark.materialize.commit import (
     APPEND,
+    AVRO,
     JSON,
     UPSERT,
     CommitOrigin,
@@ -82,7 +84,9 @@ def materialize(
     """
     with open_log(job.root) as log:
         log.topic(job.topic)
-        spark = own_session(open_session(delta_conf()))
+        spark = own_session(open_session({**delta_conf(), **avro_limits_conf()}))
+        if job.format == AVRO:
+            bound_avro(spark)
         tables = make_tables(spark, job.table, job.rejected, job.partition_by)
         progress.start()
         with MaterializedTopic(log, job.root, job.topic, job.isolation, job.options) as topic:

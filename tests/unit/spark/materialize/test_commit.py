@@ -14,6 +14,7 @@ from sparklog.spark.materialize.commit import (
     CommitOrigin,
     TableCommit,
     Values,
+    avro_fields,
     check_origin,
     next_starts,
     offsets_in,
@@ -113,3 +114,24 @@ def test_gap_is_rejected_unless_the_option_permits_it(known: dict[int, int], sta
 def test_partitions_that_are_gone_are_a_loss() -> None:
     with pytest.raises(OffsetOutOfRange, match=r"partitions=\[1\]"):
         next_starts({0: 5, 1: 3}, HELD, first=False, fail_on_data_loss=True)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"type": "array", "items": "null"},
+        {"type": "map", "values": ["int", {"type": "array", "items": "null"}]},
+        {"type": "array", "items": {"type": "fixed", "name": "f", "size": 0}},
+        {"type": "array", "items": {"type": "record", "name": "e", "fields": []}},
+    ],
+)
+def test_avro_schema_is_rejected_when_items_take_no_bytes(kind: object) -> None:
+    schema = {"type": "record", "name": "r", "fields": [{"name": "f", "type": kind}]}
+    with pytest.raises(InvalidRequest, match="take no bytes"):
+        avro_fields(json.dumps(schema))
+
+
+def test_avro_schema_takes_arrays_of_optional_and_nested_items() -> None:
+    inner = {"type": "array", "items": ["null", "int"]}
+    schema = {"type": "record", "name": "r", "fields": [{"name": "f", "type": inner}]}
+    assert avro_fields(json.dumps(schema)) == {"f": False}
