@@ -144,7 +144,7 @@ def _laid_out(array: pa.Array) -> _Laid:
     if not (is_bytes or is_wide) or (nulls and first % 8):
         return _by_arrow(array)
     valid, *others = array.buffers()
-    bits = valid.slice(first // 8, (rows + 7) // 8) if nulls else None
+    bits = _validity(valid, first, rows) if nulls else None
     if is_wide:
         width = kind.bit_width // 8
         return _Laid([(rows, nulls)], [bits, others[0].slice(first * width, rows * width)])
@@ -154,6 +154,17 @@ def _laid_out(array: pa.Array) -> _Laid:
         ends = ends - start
     data = others[1].slice(start, end - start) if end > start else None
     return _Laid([(rows, nulls)], [bits, pa.py_buffer(ends), data])
+
+
+def _validity(valid: pa.Buffer, first: int, rows: int) -> pa.Buffer:
+    """Return the bits of `rows` rows from `first`, a multiple of 8, without those of later rows."""
+    bits = valid.slice(first // 8, (rows + 7) // 8)
+    spare = -rows % 8
+    if not spare:
+        return bits
+    own = bytearray(memoryview(bits))
+    own[-1] &= 0xFF >> spare
+    return pa.py_buffer(bytes(own))
 
 
 def _by_arrow(array: pa.Array) -> _Laid:

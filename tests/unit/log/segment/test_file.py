@@ -109,6 +109,18 @@ def test_arrow_reads_any_slices_as_if_it_had_written_them(
             assert message[theirs.body + plain_at :][:plain_size].tobytes().startswith(own)
 
 
+@pytest.mark.parametrize("rows", range(1, 9))
+def test_stream_holds_no_bits_of_rows_after_a_slice(rows: int) -> None:
+    schema = pa.schema([pa.field("value", pa.binary())])
+    nulls_first = pa.RecordBatch.from_pylist([{"value": None}] * 9 + [{"value": b""}] * 9, schema)
+    part = write_stream(schema, [nulls_first.slice(8, rows)], "lz4")
+    view = memoryview(part.data).cast("B")
+    found = batch_message(view, part.batches[0].position)
+    at, size = found.buffers[0]
+    bits = plain(view[found.body + at :][:size], "lz4")
+    assert int.from_bytes(bits, "little") == (1 << rows) - 2
+
+
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 @pytest.mark.parametrize("columns", [["offset"], _SCHEMA.names])
 def test_a_batch_without_rows_is_read(codec: str, columns: list[str]) -> None:
