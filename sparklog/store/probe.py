@@ -52,7 +52,7 @@ def probe(store: ObjectStore, identity: str, clock: Clock, entropy: Entropy) -> 
 
     Raises:
         InvalidConfig: it does not; use another store.
-        `Weather`: the store gave no clear answer; try again.
+        `TransientStoreError`: the store gave no clear answer; try again.
     """
     key = result_key(identity)
     try:

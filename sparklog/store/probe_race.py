@@ -69,7 +69,7 @@ def race(store: ObjectStore, prefix: str, clock: Clock, entropy: Entropy) -> Non
 
     Raises:
         InvalidConfig: the store lost a race; use another one.
-        `Weather`: too few answers; try again.
+        `TransientStoreError`: too few answers; try again.
     """
     held = 0
     with ThreadPoolExecutor(RACERS, "sparklog-probe") as pool:
@@ -99,7 +99,7 @@ def _raced(
     """Create `key` with each body at the same moment, and return what the store said to each.
 
     Raises:
-        `Weather`: the store is busy for too long. InvalidConfig: it denies access.
+        `TransientStoreError`: the store is busy for too long. InvalidConfig: it denies access.
     """
     start, line = threading.Barrier(len(bodies)), StartingLine(len(bodies))
 

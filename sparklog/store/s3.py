@@ -67,6 +67,8 @@ class S3Store(ObjectStore):
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self._endpoint = access.endpoint_url or "aws"
+        self._renewed = access.renewed
+        self._put_arguments = access.put_arguments
         self._connection = PerProcess(lambda: S3Connection(access, settings))
         weakref.finalize(self, _close, self._connection)
 
@@ -95,8 +97,8 @@ class S3Store(ObjectStore):
             raise self._translated(error, "get", key) from error
 
     def put_if_absent(self, key: str, data: Data) -> PutOutcome:
-        """See `ObjectStore.put_if_absent`. Raises `Weather` if S3 answered "not now"."""
-        arguments = {**self._named(key), "IfNoneMatch": "*"}
+        """See `ObjectStore.put_if_absent`; `TransientStoreError` if S3 answered "not now"."""
+        arguments = {**self._named(key), **self._put_arguments, "IfNoneMatch": "*"}
         try:
             self._connection.get().run(lambda s3: s3.put_object(Body=_body(data), **arguments))
         except ClientError as error:
@@ -112,8 +114,8 @@ class S3Store(ObjectStore):
 
     def put(self, key: str, data: bytes) -> None:
         """See `ObjectStore.put`."""
-        named = self._named(key)
-        self._run("put", key, lambda s3: s3.put_object(Body=_body(data), **named))
+        arguments = {**self._named(key), **self._put_arguments}
+        self._run("put", key, lambda s3: s3.put_object(Body=_body(data), **arguments))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         """See `ObjectStore.list`. Cost: one request per 1000 keys, sent as they are needed."""
@@ -163,7 +165,8 @@ class S3Store(ObjectStore):
             raise self._translated(error, operation, key) from error
 
     def _translated(self, error: Exception, operation: str, key: str) -> Exception:
-        return translate(error, operation, f"root={self.url} key={key} endpoint={self._endpoint}")
+        where = f"root={self.url} key={key} endpoint={self._endpoint}"
+        return translate(error, operation, where, renewed=self._renewed)
 
 
 def _close(connection: PerProcess[S3Connection]) -> None:

@@ -1,11 +1,12 @@
 """Translates S3 errors into the errors of this package.
 
   - 404: ObjectNotFound, or InvalidConfig for a missing bucket
-  - 409: `Weather`; another write to the key is under way, nothing was written
-  - 429, 5xx, a cut or silent connection: `Weather`; the write may have happened
-  - connection refused, no such host: `Weather`; nothing was sent
+  - 409: `TransientStoreError`; another write to the key is under way, nothing was written
+  - 429, 5xx, a cut or silent connection: `TransientStoreError`; the write may have happened
+  - connection refused, no such host: `TransientStoreError`; nothing was sent
   - 401, 403, no credentials: InvalidConfig
-  - expired credentials, skewed clock: Unavailable
+  - expired credentials that botocore renews: `TransientStoreError`; nothing was written
+  - other expired credentials, skewed clock: Unavailable
 
 Source: Amazon S3 API reference, error responses and conditional writes.
 """
@@ -34,7 +35,8 @@ _LOST = (
     OSError,
 )
 _NO_IDENTITY = (boto.NoCredentialsError, boto.PartialCredentialsError, boto.ProfileNotFound)
-_STALE_IDENTITY = frozenset({"ExpiredToken", "TokenRefreshRequired", "RequestTimeTooSkewed"})
+_EXPIRED = frozenset({"ExpiredToken", "TokenRefreshRequired"})
+_STALE_IDENTITY = _EXPIRED | {"RequestTimeTooSkewed"}
 
 
 def status_of(error: boto.ClientError) -> int:
@@ -47,16 +49,17 @@ def code_of(error: boto.ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def translate(error: Exception, operation: str, where: str) -> Exception:
+def translate(error: Exception, operation: str, where: str, *, renewed: bool) -> Exception:
     """Return the error to raise instead; an error that is none of S3's comes back as it is.
 
     Args:
         error: what the client raised.
         operation: what was tried, for the message.
         where: root, key and endpoint as key=value, for the message.
+        renewed: whether the next request may have newer credentials.
     """
     if isinstance(error, boto.ClientError):
-        return _answered(error, operation, where)
+        return _answered(error, operation, where, renewed=renewed)
     if isinstance(error, _NO_IDENTITY):
         return InvalidConfig(
             "S3 needs credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the "
@@ -68,13 +71,13 @@ def translate(error: Exception, operation: str, where: str) -> Exception:
             f"operation={operation} {where} error={error}"
         )
     if isinstance(error, boto.EndpointConnectionError) and _refused(error):
-        return _weather("S3 cannot be reached", error, operation, where, unsettled=False)
+        return _transient("S3 cannot be reached", error, operation, where, unsettled=False)
     if isinstance(error, _NEVER_SENT):
-        return _weather("S3 cannot be reached", error, operation, where, unsettled=False)
+        return _transient("S3 cannot be reached", error, operation, where, unsettled=False)
     if isinstance(error, (boto.CredentialRetrievalError, boto.TokenRetrievalError)):
-        return _weather("no credentials just now", error, operation, where, unsettled=False)
+        return _transient("no credentials just now", error, operation, where, unsettled=False)
     if isinstance(error, _LOST):
-        return _weather("S3 did not finish its answer", error, operation, where, unsettled=True)
+        return _transient("S3 did not finish its answer", error, operation, where, unsettled=True)
     return error
 
 
@@ -83,7 +86,7 @@ def _refused(error: boto.EndpointConnectionError) -> bool:
     return isinstance(error.kwargs.get("error"), ClientConnectorError)
 
 
-def _answered(error: boto.ClientError, operation: str, where: str) -> Exception:
+def _answered(error: boto.ClientError, operation: str, where: str, *, renewed: bool) -> Exception:
     status, code = status_of(error), code_of(error)
     told = f"operation={operation} {where} status={status} code={code}"
     if code == "NoSuchBucket":
@@ -96,6 +99,8 @@ def _answered(error: boto.ClientError, operation: str, where: str) -> Exception:
         )
     if status == 429 or status >= 500 or code == "RequestTimeout":
         return TransientStoreError(f"S3 is busy. {told}", unsettled=True)
+    if code in _EXPIRED and renewed:
+        return TransientStoreError(f"the credentials have just expired. {told}", unsettled=False)
     if code in _STALE_IDENTITY:
         return Unavailable(
             f"S3 refuses credentials that are no longer valid; renew them, or set the clock. {told}"
@@ -112,7 +117,7 @@ def _refusal(error: boto.ClientError, told: str) -> SparklogError:
     return Unavailable(f"S3 refuses the request; see the code. {told} error={error}")
 
 
-def _weather(
+def _transient(
     what: str, error: Any, operation: str, where: str, *, unsettled: bool
 ) -> TransientStoreError:
     return TransientStoreError(

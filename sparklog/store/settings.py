@@ -2,15 +2,17 @@
 
 Names end in their unit. Nothing here reads the environment.
 
-The address of an S3 endpoint and its credentials are read once, at the edge.
+The address of an S3 endpoint and credentials in variables are read once, at the edge.
 
-botocore itself looks up anything not given here: profiles, container and machine roles.
+botocore itself looks up anything not given here: profiles, web identity, container and machine
+roles, `credential_process`. It renews those before they expire.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from typing import Final
 
 from sparklog.core.errors import InvalidConfig
 
@@ -90,19 +92,68 @@ DEFAULT_REGION = "us-east-1"
 """For endpoints that are not Amazon's: they sign with a region too, and this is the usual one."""
 
 
+ENCRYPTION_VARIABLE: Final = "SPARKLOG_S3_ENCRYPTION"
+KMS_KEY_VARIABLE: Final = "SPARKLOG_S3_KMS_KEY_ID"
+KMS_ENCRYPTIONS: Final = ("aws:kms", "aws:kms:dsse")
+ENCRYPTIONS: Final = ("AES256", *KMS_ENCRYPTIONS)
+"""Values of `x-amz-server-side-encryption`. Source: Amazon S3 API reference, PutObject."""
+
+
 @dataclass(frozen=True, slots=True)
 class S3Access:
-    """One endpoint and one identity. Secrets stay out of its `repr`."""
+    """One endpoint, one identity, and how the endpoint encrypts. Secrets stay out of its `repr`."""
 
     endpoint_url: str | None = None
     region: str | None = None
     access_key_id: str | None = field(default=None, repr=False)
     secret_access_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
+    encryption: str | None = None
+    """Encryption of new objects, one of `ENCRYPTIONS`; None: the bucket's default."""
+    kms_key_id: str | None = None
+    """The key of AWS KMS; None: the one of the account."""
+
+    def __post_init__(self) -> None:
+        """Check the encryption.
+
+        Raises:
+            InvalidConfig: S3 has no such encryption, or a key is given for one without keys.
+        """
+        if self.encryption is not None and self.encryption not in ENCRYPTIONS:
+            raise InvalidConfig(
+                f"{ENCRYPTION_VARIABLE} is one of {', '.join(ENCRYPTIONS)}. "
+                f"given={self.encryption!r}"
+            )
+        if self.kms_key_id is not None and self.encryption not in KMS_ENCRYPTIONS:
+            raise InvalidConfig(
+                f"{KMS_KEY_VARIABLE} needs {ENCRYPTION_VARIABLE}={KMS_ENCRYPTIONS[0]}. "
+                f"given={self.encryption!r}"
+            )
+
+    @property
+    def renewed(self) -> bool:
+        """Return whether botocore finds the credentials and renews those that expire."""
+        return self.access_key_id is None
+
+    @property
+    def put_arguments(self) -> Mapping[str, str | bool]:
+        """Return the arguments that each PutObject has for the encryption."""
+        if self.encryption is None:
+            return {}
+        found: dict[str, str | bool] = {"ServerSideEncryption": self.encryption}
+        if self.encryption == KMS_ENCRYPTIONS[0]:
+            found["BucketKeyEnabled"] = True  # one call of KMS for many objects
+        if self.kms_key_id is not None:
+            found["SSEKMSKeyId"] = self.kms_key_id
+        return found
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> S3Access:
-        """Take Amazon's own variables from `environment`; an empty one counts as absent."""
+        """Take Amazon's variables and those of the encryption; an empty one counts as absent.
+
+        Raises:
+            InvalidConfig: the encryption makes no sense.
+        """
 
         def first(*names: str) -> str | None:
             return next((environment[n] for n in names if environment.get(n)), None)
@@ -115,4 +166,6 @@ class S3Access:
             access_key_id=first("AWS_ACCESS_KEY_ID"),
             secret_access_key=first("AWS_SECRET_ACCESS_KEY"),
             session_token=first("AWS_SESSION_TOKEN"),
+            encryption=first(ENCRYPTION_VARIABLE),
+            kms_key_id=first(KMS_KEY_VARIABLE),
         )

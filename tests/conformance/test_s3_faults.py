@@ -5,9 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from uuid import uuid4
 
+import boto3
 import pytest
 
 from sparklog.core.clock import SYSTEM_CLOCK, Clock, ManualClock
@@ -23,6 +26,7 @@ from sparklog.store.settings import StoreSettings
 from tests.conformance.conftest import BUCKET
 from tests.harness.fault_proxy import Action, FaultProxy, fault_proxy
 from tests.harness.moto_server import MotoServer
+from tests.harness.short_credentials import ShortCredentials
 from tests.harness.waiting import eventually
 
 CREATED, EXISTS, UNKNOWN = PutOutcome.CREATED, PutOutcome.EXISTS, PutOutcome.UNKNOWN
@@ -429,3 +433,41 @@ def open_like(
     return RetryingStore(
         store._store, store.counters, settings, clock=clock, entropy=SYSTEM_ENTROPY
     )
+
+
+def test_expired_credentials_are_retried_only_when_they_are_renewed(
+    moto: MotoServer, proxy: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    static = moto.environment(proxy.endpoint_url)
+    renewed = {name: text for name, text in static.items() if "KEY" not in name}
+    with ShortCredentials(moto, tmp_path, lifetime_s=60.0) as credentials:
+        for name, value in credentials.environment.items():
+            monkeypatch.setenv(name, value)
+        for environment, outcome in ((static, Unavailable), (renewed, None)):
+            with closing(open_store(f"s3://{BUCKET}/e", HASTY, environment=environment)) as store:
+                assert list(store.list("")) == []
+                proxy.add(Action.ANSWER, "PUT", times=2, status=400, code="ExpiredToken")
+                if outcome is not None:
+                    with pytest.raises(outcome, match="no longer valid"):
+                        store.put_if_absent("a", b"")
+                    proxy.clear()
+                else:
+                    assert store.put_if_absent("a", b"") is CREATED
+                    store.delete("a")
+
+
+def test_puts_ask_s3_for_the_encryption_of_the_root(moto: MotoServer) -> None:
+    environment = {**moto.environment(), "SPARKLOG_S3_ENCRYPTION": "aws:kms"}
+    with closing(open_store(f"s3://{BUCKET}/kms", HASTY, environment=environment)) as store:
+        assert store.put_if_absent("a", b"x") is CREATED
+        store.put("b", b"x")
+    client = boto3.client(
+        "s3",
+        endpoint_url=moto.endpoint_url,
+        region_name=environment["AWS_REGION"],
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+    )
+    found = [client.head_object(Bucket=BUCKET, Key=f"kms/{key}") for key in ("a", "b")]
+    assert [one["ServerSideEncryption"] for one in found] == ["aws:kms"] * 2
+    assert [one["BucketKeyEnabled"] for one in found] == [True] * 2

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -15,6 +16,7 @@ from typing import Any
 
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
 FORWARD_TIMEOUT_S = 60.0
+_ACCESS_KEY = re.compile(r"Credential=([^/]+)/")
 
 
 class Action(Enum):
@@ -43,12 +45,19 @@ class Rule:
     code: str = "SlowDown"
 
 
+EXPIRED = Rule(Action.ANSWER, "", status=400, code="ExpiredToken")
+
+
 class FaultProxy:
     """Forwards to a server on this machine; safe to change while it runs."""
 
     def __init__(self, upstream_port: int) -> None:
         self.upstream_port = upstream_port
         self.requests: list[tuple[str, str]] = []
+        self.puts: list[tuple[str, bool]] = []
+        """Path of each PUT, and whether it only creates (`If-None-Match: *`)."""
+        self.has_expired: Callable[[str], bool] = lambda key_id: False
+        """Returns True for access keys whose requests get `ExpiredToken`."""
         self.released = threading.Event()
         self._rules: list[Rule] = []
         self._lock = threading.Lock()
@@ -64,6 +73,11 @@ class FaultProxy:
     def add(self, action: Action, method: str, path_has: str = "", **more: Any) -> None:
         with self._lock:
             self._rules.append(Rule(action, method, path_has, **more))
+
+    def clear(self) -> None:
+        """Drop all rules."""
+        with self._lock:
+            self._rules.clear()
 
     def sent(self, method: str, path_has: str = "") -> int:
         """Return how many such requests came in."""
@@ -140,6 +154,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.command == "PUT":
+            self.owner.puts.append((self.path, self.headers.get("If-None-Match") == "*"))
+        found = _ACCESS_KEY.search(self.headers.get("Authorization") or "")
+        if found is not None and self.owner.has_expired(found[1]):
+            self._answer_error(EXPIRED)
+            return
         rule = self.owner.rule_for(self.command, self.path)
         action = rule.action if rule is not None else None
         if action is Action.LOSE_REQUEST:

@@ -185,6 +185,31 @@ def test_access_comes_from_amazons_variables() -> None:
     assert S3Access.from_environment({"AWS_REGION": "eu-west-1"}).region == "eu-west-1"
 
 
+def test_access_takes_encryption_and_key_of_new_objects() -> None:
+    assert S3Access.from_environment({}).put_arguments == {}
+    named = {"SPARKLOG_S3_ENCRYPTION": "aws:kms", "SPARKLOG_S3_KMS_KEY_ID": "alias/log"}
+    assert S3Access.from_environment(named).put_arguments == {
+        "ServerSideEncryption": "aws:kms",
+        "SSEKMSKeyId": "alias/log",
+        "BucketKeyEnabled": True,
+    }
+    plain = S3Access.from_environment({"SPARKLOG_S3_ENCRYPTION": "AES256"})
+    assert plain.put_arguments == {"ServerSideEncryption": "AES256"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"SPARKLOG_S3_ENCRYPTION": "kms"},
+        {"SPARKLOG_S3_KMS_KEY_ID": "k"},
+        {"SPARKLOG_S3_ENCRYPTION": "AES256", "SPARKLOG_S3_KMS_KEY_ID": "k"},
+    ],
+)
+def test_access_rejects_unknown_encryption_and_keys_without_kms(wrong: dict[str, str]) -> None:
+    with pytest.raises(InvalidConfig, match="SPARKLOG_S3_ENCRYPTION"):
+        S3Access.from_environment(wrong)
+
+
 def test_access_does_not_show_its_secrets() -> None:
     shown = repr(S3Access("http://s3", "r", "key-id", "the-secret", "the-token"))
     assert "http://s3" in shown
