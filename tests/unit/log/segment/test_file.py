@@ -82,6 +82,13 @@ _SCHEMA = pa.schema(
 )
 
 
+def without_spare_bits(data: bytes, rows: int) -> bytes:
+    """Clear the bits behind the last row if `data` has a bitmap's length: Arrow may set them."""
+    if len(data) != (rows + 7) // 8:
+        return bytes(data)
+    return bytes(data[:-1]) + bytes([data[-1] & 0xFF >> -rows % 8])
+
+
 @given(
     st.lists(_COLUMNS, min_size=1, max_size=30), st.sampled_from(["none", "lz4", "zstd"]), st.data()
 )
@@ -106,7 +113,8 @@ def test_arrow_reads_any_slices_as_if_it_had_written_them(
         for (at, size), (plain_at, plain_size) in zip(mine.buffers, theirs.buffers, strict=True):
             own = plain(view[mine.body + at :][:size], codec)
             assert size <= len(own) + 8
-            assert message[theirs.body + plain_at :][:plain_size].tobytes().startswith(own)
+            arrows = message[theirs.body + plain_at :][:plain_size].tobytes()[: len(own)]
+            assert without_spare_bits(own, len(rows)) == without_spare_bits(arrows, len(rows))
 
 
 @pytest.mark.parametrize("rows", range(1, 9))
