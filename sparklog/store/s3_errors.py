@@ -6,6 +6,7 @@
   - connection refused, no such host: `TransientStoreError`; nothing was sent
   - 401, 403, no credentials: InvalidConfig
   - expired credentials that botocore renews: `TransientStoreError`; nothing was written
+  - credentials whose source fails or still gives the old ones: the same; nothing was sent
   - other expired credentials, skewed clock: Unavailable
 
 Source: Amazon S3 API reference, error responses and conditional writes.
@@ -35,6 +36,13 @@ _LOST = (
     OSError,
 )
 _NO_IDENTITY = (boto.NoCredentialsError, boto.PartialCredentialsError, boto.ProfileNotFound)
+_NO_RENEWAL = (
+    boto.CredentialRetrievalError,
+    boto.TokenRetrievalError,
+    boto.MetadataRetrievalError,
+)
+_RENEWED_TOO_LATE = "Credentials were refreshed, but the refreshed credentials are still expired."
+"""The text of botocore's RuntimeError; the library has no class for it."""
 _EXPIRED = frozenset({"ExpiredToken", "TokenRefreshRequired"})
 _STALE_IDENTITY = _EXPIRED | {"RequestTimeTooSkewed"}
 
@@ -74,11 +82,16 @@ def translate(error: Exception, operation: str, where: str, *, renewed: bool) ->
         return _transient("S3 cannot be reached", error, operation, where, unsettled=False)
     if isinstance(error, _NEVER_SENT):
         return _transient("S3 cannot be reached", error, operation, where, unsettled=False)
-    if isinstance(error, (boto.CredentialRetrievalError, boto.TokenRetrievalError)):
+    if isinstance(error, _NO_RENEWAL) or _came_too_late(error):
         return _transient("no credentials just now", error, operation, where, unsettled=False)
     if isinstance(error, _LOST):
         return _transient("S3 did not finish its answer", error, operation, where, unsettled=True)
     return error
+
+
+def _came_too_late(error: Exception) -> bool:
+    """Return whether the source of credentials still gives the expired ones."""
+    return isinstance(error, RuntimeError) and str(error) == _RENEWED_TOO_LATE
 
 
 def _refused(error: boto.EndpointConnectionError) -> bool:

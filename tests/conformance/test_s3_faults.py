@@ -25,7 +25,7 @@ from sparklog.store.retrying import RetryingStore
 from sparklog.store.settings import StoreSettings
 from tests.conformance.conftest import BUCKET
 from tests.harness.fault_proxy import Action, FaultProxy, fault_proxy
-from tests.harness.moto_server import MotoServer
+from tests.harness.moto_server import REGION, MotoServer
 from tests.harness.short_credentials import ShortCredentials
 from tests.harness.waiting import eventually
 
@@ -454,6 +454,27 @@ def test_expired_credentials_are_retried_only_when_they_are_renewed(
                 else:
                     assert store.put_if_absent("a", b"") is CREATED
                     store.delete("a")
+
+
+def test_store_waits_for_credentials_that_are_renewed_late(
+    moto: MotoServer, proxy: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ShortCredentials(moto, tmp_path, lifetime_s=60.0) as credentials:
+        for name, value in credentials.environment.items():
+            monkeypatch.setenv(name, value)
+        environment = {"AWS_ENDPOINT_URL": proxy.endpoint_url, "AWS_REGION": REGION}
+        credentials.renew_late(readings=4)
+        late = f"s3://{BUCKET}/late"
+        with closing(open_store(late, PATIENT, environment=environment)) as store:
+            assert store.put_if_absent("a", b"") is CREATED
+            assert credentials.late_readings == 4
+            store.delete("a")
+        credentials.renew_late(readings=10**6)
+        with (
+            closing(open_store(late, HASTY, environment=environment)) as store,
+            pytest.raises(Unavailable, match="no credentials just now"),
+        ):
+            store.put_if_absent("a", b"")
 
 
 def test_puts_ask_s3_for_the_encryption_of_the_root(moto: MotoServer) -> None:

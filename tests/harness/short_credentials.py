@@ -18,7 +18,7 @@ ROLE = "arn:aws:iam::123456789012:role/brokers"
 
 
 class ShortCredentials:
-    """A file that `credential_process` prints, written again before its credentials expire.
+    """Credentials that `credential_process` prints, issued again before they expire.
 
     STS issues credentials for a quarter of an hour at least, so the time in the file is shorter.
     `has_expired` holds requests to that time.
@@ -29,7 +29,16 @@ class ShortCredentials:
         self._lifetime_s = lifetime_s
         self._file = folder / "credentials.json"
         self._config = folder / "aws-config"
-        self._config.write_text(f"[default]\ncredential_process = cat {self._file}\n")
+        self._late = folder / "late"
+        self._readings = folder / "readings"
+        script = folder / "print-credentials"
+        script.write_text(
+            f"echo x >> {self._readings}\n"
+            f'if [ $(wc -l < {self._readings}) -le "$(cat {self._late})" ]\n'
+            f"then cat {self._file}.expired\nelse cat {self._file}\nfi\n"
+        )
+        self.renew_late(readings=0)
+        self._config.write_text(f"[default]\ncredential_process = sh {script}\n")
         self._sts: Any = boto3.client(
             "sts",
             region_name=REGION,
@@ -59,6 +68,17 @@ class ShortCredentials:
         self._used.add(key_id)
         return False
 
+    def renew_late(self, readings: int) -> None:
+        """Give expired credentials to the next `readings` readers, as a late renewal does."""
+        self._late.write_text(str(readings))
+        self._readings.write_text("")
+
+    @property
+    def late_readings(self) -> int:
+        """Return how many of the readers since `renew_late` got expired credentials."""
+        done = len(self._readings.read_text().splitlines())
+        return min(done, int(self._late.read_text()))
+
     def __enter__(self) -> ShortCredentials:
         """Issue the first credentials, and go on in a thread."""
         self._issue()
@@ -83,13 +103,18 @@ class ShortCredentials:
         found = self._sts.assume_role(RoleArn=ROLE, RoleSessionName="broker")["Credentials"]
         expiry_s = time.time() + self._lifetime_s
         self._expiry[found["AccessKeyId"]] = expiry_s
-        printed = {
+        printed: dict[str, object] = {
             "Version": 1,
             "AccessKeyId": found["AccessKeyId"],
             "SecretAccessKey": found["SecretAccessKey"],
             "SessionToken": found["SessionToken"],
             "Expiration": datetime.fromtimestamp(expiry_s, UTC).isoformat(),
         }
-        fresh = self._file.with_suffix(".new")
+        self._write(self._file, printed)
+        expired = datetime.fromtimestamp(time.time() - 1, UTC).isoformat()
+        self._write(Path(f"{self._file}.expired"), {**printed, "Expiration": expired})
+
+    def _write(self, file: Path, printed: dict[str, object]) -> None:
+        fresh = file.with_suffix(".new")
         fresh.write_text(json.dumps(printed))
-        fresh.replace(self._file)
+        fresh.replace(file)
