@@ -6,20 +6,15 @@ earlier time, and compares it with the current deadline when it comes. Times are
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 STALE_MIN: Final = 64
 """Stale entries of the heap that do not justify a rebuild."""
 
-
-class _Ordered(Protocol):
-    def __lt__(self, other: Any, /) -> bool: ...
-
-    def __hash__(self) -> int: ...
-
-
-Key = TypeVar("Key", bound=_Ordered)
+Key = TypeVar("Key", bound=Hashable)
+"""A key must also be comparable with `<`."""
 
 
 class Timers(Generic[Key]):

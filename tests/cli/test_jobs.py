@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -25,7 +26,7 @@ from sparklog.spark.schedule.history import (
 )
 from sparklog.spark.schedule.listener import Listener
 from sparklog.spark.schedule.requests import Word
-from sparklog.spark.schedule.run import RunEnd
+from sparklog.spark.schedule.run import PoolSession, RunEnd
 from sparklog.spark.schedule.runner import ScheduledJobs
 from sparklog.spark.schedule.schedule import Schedule, ScheduledJob
 from tests.cli.conftest import Cli
@@ -165,10 +166,12 @@ def test_run_by_hand_is_kept_for_every_outcome(file_cli: Cli, tmp_path: Path) ->
     assert one["duration_ms"] >= 0
 
 
-class NoSession:
+class NoSession(PoolSession):
     """A stand-in for a job's session."""
 
-    def __call__(self, conf: Mapping[str, str]) -> object:
+    def __init__(self) -> None: ...
+
+    def __call__(self, conf: Mapping[str, str]) -> Any:
         raise AssertionError("this job needs no Spark")
 
     def cancel(self) -> None:

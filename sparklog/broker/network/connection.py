@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 from sparklog.broker.network.request_memory import RequestMemoryPool
 from sparklog.broker.runtime.metrics import BrokerMetrics
@@ -41,27 +41,11 @@ from sparklog.protocol.messages.frames import FrameReader, RequestHeader, Unsupp
 from sparklog.protocol.messages.produce_fast_path import PlainProduce
 
 
-class Owner(Protocol):
-    """The connection that a request came over; see `broker.connection`."""
-
-    def start_task(self, exchange: InFlightRequest, work: Coroutine[Any, Any, Any]) -> None:
-        """Answer with the response entity that `work` returns."""
-        ...
-
-    def throttle(self, time: timedelta) -> None:
-        """Start nothing more for so long."""
-        ...
-
-    def finished(self, exchange: InFlightRequest) -> None:
-        """Take in that a request's answer is there, or that it gets none."""
-        ...
-
-
 @dataclass(slots=True, eq=False)
 class InFlightRequest:
     """A request and, in time, its answer. A `Reply`."""
 
-    owner: Owner
+    owner: Connection
     header: RequestHeader
     request: Any
     """An entity, or a `PlainProduce` that has not been begun."""

@@ -13,7 +13,10 @@ Decision = Callable[[MetadataImage], list[Record]]
 
 
 class MetadataAccess(Protocol):
-    """The metadata log as this broker sees it."""
+    """The metadata log as this broker sees it.
+
+    `MetadataLog` implements it. That class is in `broker/controller`, which imports this package.
+    """
 
     @property
     def image(self) -> MetadataImage:

@@ -53,7 +53,11 @@ class WalLimits:
 
 
 class DurableSink(Protocol):
-    """What appends to the log: a partition under one leader epoch."""
+    """A partition under one leader epoch, which appends to the log.
+
+    `LeaderPartition` implements it. That class is in `broker/partition`, which imports this
+    package.
+    """
 
     @property
     def partition(self) -> PartitionId:

@@ -5,13 +5,16 @@ Importing this module compiles (or loads) the kernel; see `jit`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import cast
+
 import numpy as np
 
 from sparklog.protocol.arrays import Bytes, Int32s
 from sparklog.protocol.jit import inlined, kernel
 from sparklog.protocol.partitioner.murmur2 import murmur2
 
-_murmur2 = inlined(murmur2)
+_murmur2 = inlined(cast("Callable[[Bytes, int, int], int]", murmur2))
 
 
 @kernel(

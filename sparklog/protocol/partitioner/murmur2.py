@@ -6,23 +6,18 @@ Source: Java's org.apache.kafka.common.utils.Utils.murmur2.
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
 _SEED: Final = 0x9747B28C
 _MULTIPLIER: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
 
 
-class Octets(Protocol):
-    """Bytes by index: `bytes` in Python, an array in compiled code."""
+def murmur2(data: bytes, start: int, end: int) -> int:
+    """Return the hash of `data[start:end]`, as an unsigned number of 32 bits.
 
-    def __getitem__(self, index: int, /) -> int:
-        """Return the byte at `index`."""
-        ...
-
-
-def murmur2(data: Octets, start: int, end: int) -> int:
-    """Return the hash of `data[start:end]`, as an unsigned number of 32 bits."""
+    In compiled code `data` is an array of `uint8`.
+    """
     length = end - start
     state = _SEED ^ length
     position = start

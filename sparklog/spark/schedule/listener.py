@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from threading import Event, Thread
-from typing import Final, Protocol
+from typing import Final
 
 from sparklog.client.consumer import Consumer
 from sparklog.cluster.log import Log
@@ -26,6 +26,7 @@ from sparklog.spark.schedule.history import (
     write_history,
 )
 from sparklog.spark.schedule.requests import BEGUN_WITHIN_S, POLL_S, TAKEN_WITHIN_S, Word
+from sparklog.spark.schedule.runner import ScheduledJobs
 
 logger = logging.getLogger(__name__)
 
@@ -44,27 +45,11 @@ less.
 REMEMBERED: Final = 1000
 
 
-class Runner(Protocol):
-    """Runs what was taken."""
-
-    def reserve(self, name: str, run_id: str) -> bool:
-        """Keep a place for a run of a job; returns False if there is none now."""
-        ...
-
-    def let_go(self, run_id: str) -> None:
-        """Release its place: another application runs it, or none."""
-        ...
-
-    def run_asked(self, name: str, run_id: str) -> None:
-        """Run a job in the place that is kept for it."""
-        ...
-
-
 class Listener:
     """Takes requests for an application, in a thread of its own."""
 
     def __init__(
-        self, log: Log, application: str, runner: Runner, clock: Clock = SYSTEM_CLOCK
+        self, log: Log, application: str, runner: ScheduledJobs, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         """Follow the history of `log` as `application`; nothing happens before `start`."""
         self._log = log

@@ -21,7 +21,7 @@ import logging
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from threading import Condition, Event, Lock, Thread
-from typing import Any, Final, Protocol
+from typing import Final
 
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.spark.jobs.job import OpenSession
@@ -29,7 +29,13 @@ from sparklog.spark.jobs.progress import JobProgress
 from sparklog.spark.schedule.claims import ScheduleClaims, going_on
 from sparklog.spark.schedule.cron import Cron
 from sparklog.spark.schedule.history import JobRun
-from sparklog.spark.schedule.run import ENDED_WITH_APPLICATION, LastLines, RunEnd, run_body
+from sparklog.spark.schedule.run import (
+    ENDED_WITH_APPLICATION,
+    LastLines,
+    PoolSession,
+    RunEnd,
+    run_body,
+)
 from sparklog.spark.schedule.schedule import Schedule, ScheduledJob
 
 
@@ -167,20 +173,7 @@ CANCEL_EVERY_S: Final = 0.5
 TRIES_AGAIN_S: Final = 30.0
 """After the store or the history did not answer."""
 
-
-class RunSession(Protocol):
-    """Opens the sessions of one run, and ends what it does in Spark."""
-
-    def __call__(self, conf: Any) -> Any:
-        """Return a session; an `OpenSession`."""
-        ...
-
-    def cancel(self) -> None:
-        """End what runs in Spark."""
-        ...
-
-
-OpenRun = Callable[[JobRun], RunSession]
+OpenRun = Callable[[JobRun], PoolSession]
 RunBody = Callable[[str, list[str], OpenSession, JobProgress, Callable[[], bool]], RunEnd]
 
 
@@ -217,7 +210,7 @@ class ScheduledJobs:
         self._busy: set[str] = set()
         """Jobs that wait in the queue or for a place, or run."""
         self._places = RunSlots(schedule.at_once)
-        self._sessions: dict[str, RunSession] = {}
+        self._sessions: dict[str, PoolSession] = {}
         self._stopping = Event()
         self._workers: list[Thread] = []
 

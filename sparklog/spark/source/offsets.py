@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
 
 from sparklog.cluster.metadata.changes import topic_named
 from sparklog.cluster.metadata.image import Topic
@@ -27,28 +26,9 @@ from sparklog.spark.source.offset_options import (
     spell,
 )
 from sparklog.spark.source.options import Assign, Selection, Subscribe
+from sparklog.spark.source.readable_partition import ReadablePartition
 
-
-class OffsetBounds(Protocol):
-    """The records of a partition, be they in segments or with its leader."""
-
-    @property
-    def log_start_offset(self) -> int:
-        """Return the first offset that may be read."""
-
-    @property
-    def end_offset(self) -> int:
-        """Return the offset the next record will get.
-
-        Raises DataCorrupt if damage hides the answer.
-        """
-
-    @property
-    def readable_end(self) -> int:
-        """Return up to where it can be read: its end, but where something is damaged."""
-
-
-Views = Mapping[TopicPartition, OffsetBounds]
+Views = Mapping[TopicPartition, ReadablePartition]
 TimeLookup = Callable[[TopicPartition, int], int | None]
 """The first offset of a partition whose record is at or after a time, or None."""
 
@@ -149,7 +129,7 @@ def readable_ranges(
 
 
 def clip(
-    place: TopicPartition, low: int, high: int, view: OffsetBounds, *, fail_on_data_loss: bool
+    place: TopicPartition, low: int, high: int, view: ReadablePartition, *, fail_on_data_loss: bool
 ) -> OffsetRange:
     """Return what the log still holds of [low, high).
 
@@ -193,7 +173,7 @@ def _offsets(limit: OffsetLimit, views: Views, which: str) -> dict[TopicPartitio
     return {place: _looked_up(offset, views[place]) for place, offset in wanted.items()}
 
 
-def _looked_up(offset: int, view: OffsetBounds) -> int:
+def _looked_up(offset: int, view: ReadablePartition) -> int:
     if offset == EARLIEST:
         return view.log_start_offset
     return view.end_offset if offset == LATEST else offset

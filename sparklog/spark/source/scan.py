@@ -33,7 +33,7 @@ from sparklog.spark.access.data_loss import report_data_loss
 from sparklog.spark.access.log_access import shared_log
 from sparklog.spark.access.worker_heap import imports_kept
 from sparklog.spark.source.live_tail import LiveTailReader, TailRequest
-from sparklog.spark.source.partition_states import ReadablePartition
+from sparklog.spark.source.readable_partition import ReadablePartition
 from sparklog.spark.source.splitting import Task
 
 logger = logging.getLogger(__name__)

@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
 
 from sparklog.core.types import OffsetRange, TopicPartition
 from sparklog.log.manifest.manifest import Entry
+from sparklog.spark.source.readable_partition import ReadablePartition
 
 TASK_BYTES_MAX = 128 << 20
 """Stored bytes of a task: what Spark's file sources take (`spark.sql.files.maxPartitionBytes`)."""
@@ -37,16 +37,9 @@ class Task:
     offsets: OffsetRange
 
 
-class Segments(Protocol):
-    """The segments of one partition."""
-
-    def covering(self, base_offset: int, end_offset: int) -> Sequence[Entry]:
-        """Return the entries that hold any of these offsets, in order; the last may be in none."""
-
-
 def split(
     ranges: Mapping[TopicPartition, OffsetRange],
-    views: Mapping[TopicPartition, Segments],
+    views: Mapping[TopicPartition, ReadablePartition],
     *,
     min_partitions: int | None = None,
     max_records: int | None = None,
@@ -102,7 +95,9 @@ def _evenly(task: Task, parts: int) -> Iterable[Task]:
         low += size
 
 
-def _by_bytes(tasks: Sequence[Task], views: Mapping[TopicPartition, Segments]) -> list[Task]:
+def _by_bytes(
+    tasks: Sequence[Task], views: Mapping[TopicPartition, ReadablePartition]
+) -> list[Task]:
     covered = [views[t.place].covering(t.offsets.base_offset, t.offsets.end_offset) for t in tasks]
     weights = [
         [_part_of(entry, task.offsets) for entry in entries]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 from uuid import uuid4
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from sparklog.spark.schedule.history import (
 )
 from sparklog.spark.schedule.listener import Listener
 from sparklog.spark.schedule.requests import JobRequests
+from sparklog.spark.schedule.runner import ScheduledJobs
 from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
 
@@ -83,7 +85,7 @@ class Application:
     """An application that records requests, and handles them as the test says."""
 
     def __init__(self, log: Log) -> None:
-        self.ear = Ear(log, "host:1", self)
+        self.ear = Ear(log, "host:1", cast("ScheduledJobs", self))
         self.heard: list[str] = []
         self.runs: list[str] = []
         self.at_first: Callable[[], None] = lambda: None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -14,7 +15,7 @@ from sparklog.core.errors import Unavailable
 from sparklog.spark.schedule.history import HISTORY_TOPIC, JobRequest, decode
 from sparklog.spark.schedule.listener import OLD_MS, Listener
 from sparklog.spark.schedule.requests import BEGUN_WITHIN_S, TAKEN_WITHIN_S, JobRequests
-from sparklog.spark.schedule.runner import RunSlots
+from sparklog.spark.schedule.runner import RunSlots, ScheduledJobs
 
 NOON_MS = 1_795_262_400_000
 REQUEST = JobRequest("f" * 32, "nightly", "host:9", NOON_MS)
@@ -40,7 +41,7 @@ class Application:
     def __init__(self, log: Log, clock: ManualClock, name: str, at_once: int = 1) -> None:
         self.runs: list[tuple[str, str]] = []
         self.places = RunSlots(at_once)
-        self.listener = Listener(log, name, self, clock)
+        self.listener = Listener(log, name, cast("ScheduledJobs", self), clock)
 
     def reserve(self, name: str, run_id: str) -> bool:
         return self.places.reserve(run_id)

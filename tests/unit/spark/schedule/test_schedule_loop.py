@@ -31,7 +31,13 @@ from sparklog.spark.schedule.history import (
     read_history,
     write_history,
 )
-from sparklog.spark.schedule.run import ENDED_WITH_APPLICATION, RunEnd, ending_of, run_body
+from sparklog.spark.schedule.run import (
+    ENDED_WITH_APPLICATION,
+    PoolSession,
+    RunEnd,
+    ending_of,
+    run_body,
+)
 from sparklog.spark.schedule.runner import CronTimer, ScheduledJobs
 from sparklog.spark.schedule.schedule import (
     AGAIN,
@@ -54,7 +60,7 @@ def nightly(name: str = "nightly", kind: str = "retain") -> ScheduledJob:
     return ScheduledJob(name, kind, parse_cron("0 6 * * *"), catch_up_ms=DAY_MS)
 
 
-class NoSession:
+class NoSession(PoolSession):
     """A stand-in for a job's session, which remembers that it was cancelled."""
 
     def __init__(self) -> None:

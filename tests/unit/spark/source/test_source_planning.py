@@ -17,6 +17,7 @@ from sparklog.core.types import OffsetRange, TopicPartition
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.manifest import Entry, Manifest
 from sparklog.log.manifest.view import PartitionView
+from sparklog.spark.source.readable_partition import ReadablePartition
 from sparklog.spark.source.schema import SPARK_TYPES, arrow_schema, columns_of, full_schema
 from sparklog.spark.source.splitting import (
     COUNTED_ROWS_MAX,
@@ -35,14 +36,15 @@ def place(number: int) -> TopicPartition:
     return TopicPartition("t", number)
 
 
-def view(number: int, sizes: Sequence[tuple[int, int]]) -> PartitionView:
+def view(number: int, sizes: Sequence[tuple[int, int]]) -> ReadablePartition:
     """A partition of objects with these (rows, bytes)."""
     entries, at = [], 0
     for rows, size_bytes in sizes:
         entries.append(Entry(at, at + rows, f"o{at}", size_bytes, rows, 0, 0, 0, ""))
         at += rows
     layout = PartitionLayout("t", "i" * 22, number)
-    return PartitionView(layout, Manifest(end_offset=at, entries=tuple(entries)))
+    stored = PartitionView(layout, Manifest(end_offset=at, entries=tuple(entries)))
+    return ReadablePartition(stored, at, at)
 
 
 def sizes_of(tasks: Sequence[Task]) -> list[list[int]]:
