@@ -8,11 +8,12 @@ import sys
 
 from sparklog.spark.jobs.job import run_job
 from sparklog.spark.jobs.verify import parse_verify, verify
+from sparklog.spark.schedule.metrics_file import write_metrics_file
 
 
 def main() -> int:
     """Run the job and return its exit code."""
-    return run_job("sparklog verify", parse_verify, verify)
+    return run_job("sparklog verify", parse_verify, verify, write_metrics=write_metrics_file)
 
 
 if __name__ == "__main__":

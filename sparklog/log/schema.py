@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,12 @@ READ_TYPES: dict[str, pa.DataType] = {**COLUMN_TYPES, "timestampType": pa.int32(
 APPEND_COLUMNS = ("timestamp", "key", "value", "headers")
 RECORD_OVERHEAD_BYTES_MAX = 70
 """Most that Kafka's v2 format adds to a record's key, value and headers (batch header included)."""
+
+KEY_FILTER_SALTS: Final = (
+    0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D,
+    0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31,
+)  # fmt: skip
+"""Salts of Parquet's split block Bloom filter. Source: FORMAT.md 14; Parquet's BloomFilter.md."""
 
 
 def read_schema(columns: Sequence[str]) -> pa.Schema:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from crc32c import crc32c
 
 from sparklog.core.errors import DataCorrupt
+from sparklog.log.schema import KEY_FILTER_SALTS
 from sparklog.log.segment.file import Span
 from sparklog.protocol.records.columns import binary_view
 
@@ -26,10 +27,6 @@ PAGE_BYTES: Final = 1 << 16
 KEYS_PER_BLOCK: Final = 21
 """Twelve bits a key: about one in two hundred of the keys that a segment lacks passes."""
 BOUND_BYTES: Final = 64
-SALTS: Final = (
-    0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D,
-    0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31,
-)  # fmt: skip
 _MASK: Final = 0xFFFFFFFF
 
 
@@ -65,7 +62,7 @@ class KeyIndex:
         at = self._block_at(hashed) % PAGE_BYTES
         words = np.frombuffer(page, "<u4", BLOCK_BYTES // 4, at).tolist()
         low = hashed & _MASK
-        bits = (1 << ((low * salt & _MASK) >> 27) for salt in SALTS)
+        bits = (1 << ((low * salt & _MASK) >> 27) for salt in KEY_FILTER_SALTS)
         return any(not word & bit for word, bit in zip(words, bits, strict=True))
 
     def _page(self, number: int) -> Span:

@@ -19,7 +19,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sparklog.log.segment.key_index import SALTS
+from sparklog.log.schema import KEY_FILTER_SALTS
 from sparklog.protocol.arrays import Bytes, Int32s
 from sparklog.protocol.jit import inlined, kernel
 
@@ -27,7 +27,7 @@ UInt64s: TypeAlias = npt.NDArray[np.uint64]
 UInt32s: TypeAlias = npt.NDArray[np.uint32]
 ROW_BITS = 40
 EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
-_SALTS = np.array(SALTS, np.uint32)
+_SALTS = np.array(KEY_FILTER_SALTS, np.uint32)
 
 
 @inlined

@@ -21,6 +21,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from types import FrameType
 from typing import Protocol, TypeVar
 
@@ -97,6 +98,10 @@ class JobReport(Protocol):
 Job = TypeVar("Job", bound=JobArguments)
 
 
+WriteMetrics = Callable[[Path, str, int, JobReport | None, float], None]
+"""Writes a file with the metrics of a run: its path, the job, exit code, report and seconds."""
+
+
 class JobTerminated(Exception):
     """A signal asked the process to end."""
 
@@ -108,6 +113,7 @@ def run_job(
     argv: Sequence[str] | None = None,
     *,
     ends_with_jvm: bool = True,
+    write_metrics: WriteMetrics | None = None,
 ) -> int:
     """Run a job from its command line to its exit code.
 
@@ -120,6 +126,7 @@ def run_job(
         body: the work.
         argv: the command line, or None for the process's.
         ends_with_jvm: False if the body awaits the JVM's end.
+        write_metrics: writes the file of `--metrics-file`; None for a program without that option.
     """
     # Py4J logs a call that Ctrl-C cut short, with its trace; the interrupt itself says enough.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -163,7 +170,9 @@ def run_job(
         signal.signal(signal.SIGTERM, previous)
         ends.close()
     _stop(sessions)
-    _leave_metrics(name, words, code, report, progress.elapsed_s())
+    path = None if code == MISUSED else metrics_file(words)
+    if path is not None:
+        _leave_metrics(write_metrics, path, name, code, report, progress.elapsed_s())
     return code
 
 
@@ -233,15 +242,17 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 def _leave_metrics(
-    name: str, words: Sequence[str], code: int, report: JobReport | None, seconds: float
+    write: WriteMetrics | None,
+    path: Path,
+    name: str,
+    code: int,
+    report: JobReport | None,
+    seconds: float,
 ) -> None:
-    path = None if code == MISUSED else metrics_file(words)
-    if path is None:
-        return
-    from sparklog.spark.schedule.metrics import leave_metrics  # noqa: PLC0415 - seldom wanted
-
     try:
-        leave_metrics(path, name.removeprefix("sparklog "), code, report, seconds)
+        if write is None:
+            raise OSError("this program writes none; pass write_metrics to run_job")
+        write(path, name.removeprefix("sparklog "), code, report, seconds)
     except OSError as error:
         print(f"warning: no metrics: {failure_line(error)}", file=sys.stderr, flush=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.request import urlopen
@@ -18,6 +19,7 @@ from sparklog.spark.jobs.retain import RetainJob, parse_retain
 from sparklog.spark.schedule.cron import parse_cron
 from sparklog.spark.schedule.history import DONE, FAILED, JobRun
 from sparklog.spark.schedule.metrics import JobMetrics, JobMetricsServer
+from sparklog.spark.schedule.metrics_file import write_metrics_file
 from sparklog.spark.schedule.schedule import Schedule, ScheduledJob
 
 NOON_MS = 1_795_262_400_000
@@ -99,17 +101,32 @@ def test_job_outside_the_scheduler_leaves_a_metrics_file(
             raise Unavailable("the store does not answer")
         return UpkeepReport("done", 1.0, (), {"records_before": 10, "records_after": 7})
 
+    def run(argv: Sequence[str]) -> int:
+        return run_job("sparklog retain", parse_retain, job, argv, write_metrics=write_metrics_file)
+
     words = ["--root", str(tmp_path), "--metrics-file", str(path)]
-    assert run_job("sparklog retain", parse_retain, job, words) == 0
+    assert run(words) == 0
     found = samples(path.read_text())
     assert found["sparklog_job_runs_total", "retain", "done"] == 1
     assert found["sparklog_job_last_records_after", "retain"] == 7
     assert found["sparklog_job_last_duration_seconds", "retain"] >= 0
     assert [one.name for one in tmp_path.iterdir()] == ["sparklog.prom"]
-    assert run_job("sparklog retain", parse_retain, job, [*words, "--topic", "x"]) == 1
+    assert run([*words, "--topic", "x"]) == 1
     failed = samples(path.read_text())
     assert failed["sparklog_job_last_exit_code", "retain"] == 1
     assert ("sparklog_job_last_success_timestamp_seconds", "retain") not in failed
     nowhere = ["--root", str(tmp_path), "--metrics-file", str(tmp_path / "none" / "x.prom")]
-    assert run_job("sparklog retain", parse_retain, job, nowhere) == 0
+    assert run(nowhere) == 0
     assert "no metrics" in capsys.readouterr().err
+
+
+def test_job_without_a_metrics_writer_warns_when_a_file_is_wanted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def job(job: RetainJob, open_session: object, progress: object) -> UpkeepReport:
+        return UpkeepReport("done", 1.0, (), {})
+
+    words = ["--root", str(tmp_path), "--metrics-file", str(tmp_path / "x.prom")]
+    assert run_job("sparklog retain", parse_retain, job, words) == 0
+    assert "warning: no metrics: this program writes none" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
