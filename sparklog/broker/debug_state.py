@@ -24,7 +24,7 @@ FRAMES_SHOWN = 3
 
 def debug_state(node: BrokerNode) -> dict[str, Any]:
     """Return the state of a started broker. Units are in the names; offsets are record offsets."""
-    incarnation = node.life
+    incarnation = node.current_incarnation
     identity = incarnation.identity
     image = node.metadata.image
     return {

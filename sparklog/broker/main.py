@@ -210,7 +210,7 @@ async def _live(node: BrokerNode, stop: Callable[[], bool]) -> None:
 
 
 def _ready(node: BrokerNode, metrics_port: int | None) -> Ready:
-    identity = node.life.identity
+    identity = node.current_incarnation.identity
     return Ready(
         identity.broker_id,
         identity.broker_epoch,

@@ -33,7 +33,7 @@ from sparklog.cluster.log import Log
 from sparklog.cluster.metadata.changes import check_may_delete_records
 from sparklog.cluster.metadata.image import Topic
 from sparklog.cluster.metadata.records import EVERY_BROKER
-from sparklog.core.config.describe import DescribedConfig, defaults_told, topic_told
+from sparklog.core.config.describe import DescribedConfig, described_defaults, described_topic
 from sparklog.core.errors import InvalidRequest, SparklogError
 from sparklog.core.quotas import Quotas
 from sparklog.core.types import NO_TIMESTAMP_MS, TopicPartition
@@ -179,12 +179,14 @@ class RootLog:
         """
         if kind is not ConfigResource.TOPIC:
             _every_broker(kind, names)
-            told = defaults_told(self.log.topic_defaults(), set_only=True)
-            return {EVERY_BROKER: [_config_value(one) for one in told]}
+            described = described_defaults(self.log.topic_defaults(), set_only=True)
+            return {EVERY_BROKER: [_config_value(one) for one in described]}
         topics = self.log.topics()
         found = [topics.get(name) or self.log.topic(name) for name in names]
         return {
-            topic.name: [_config_value(one) for one in topic_told(topic.configs, topic.defaults)]
+            topic.name: [
+                _config_value(one) for one in described_topic(topic.configs, topic.defaults)
+            ]
             for topic in found
         }
 
@@ -271,9 +273,13 @@ def _or_error(look: Callable[[], Result]) -> Result | SparklogError:
         return error
 
 
-def _config_value(told: DescribedConfig) -> ConfigValue:
-    synonyms = tuple((origin.source.name, origin.name, origin.value) for origin in told.origins)
-    return ConfigValue(told.setting.name, told.value, told.source.name, False, synonyms)
+def _config_value(described: DescribedConfig) -> ConfigValue:
+    synonyms = tuple(
+        (origin.source.name, origin.name, origin.value) for origin in described.origins
+    )
+    return ConfigValue(
+        described.setting.name, described.value, described.source.name, False, synonyms
+    )
 
 
 def _every_broker(kind: ConfigResource, names: Sequence[str]) -> None:

@@ -73,9 +73,9 @@ class Leader:
     epoch: int
 
 
-def fetch_stretch(
+def fetch_span(
     brokers: BrokerConnections,
-    stretch: FetchedSpan,
+    span: FetchedSpan,
     *,
     committed_only: bool = False,
     patience_s: float = PATIENCE_S,
@@ -92,15 +92,15 @@ def fetch_stretch(
         Unavailable: no broker returned records for `patience_s`.
         DataCorrupt: the response is damaged.
     """
-    at = stretch.base_offset
+    at = span.base_offset
     since_s = clock.monotonic_s()
     leader: Leader | None = None
-    while at < stretch.end_offset:
+    while at < span.end_offset:
         found = FetchedBatches([])
         trouble: SparklogError | None = None
         try:
-            leader = leader or _leader(brokers, stretch)
-            found = _fetched(brokers, leader, stretch, at, committed_only=committed_only)
+            leader = leader or _leader(brokers, span)
+            found = _fetched(brokers, leader, span, at, committed_only=committed_only)
         except _MAY_PASS as error:
             leader, trouble = None, error
         if found.batches:
@@ -114,21 +114,21 @@ def fetch_stretch(
         if waited_s >= patience_s:
             raise Unavailable(
                 "no broker hands out records that are committed; see that brokers run and that "
-                f"the partition has a leader. partition={stretch.topic_partition} offset={at} "
+                f"the partition has a leader. partition={span.topic_partition} offset={at} "
                 f"waited_s={waited_s:.0f} reason={trouble}"
             ) from trouble
         if trouble is not None:
             clock.sleep_s(AGAIN_S)
 
 
-def _leader(brokers: BrokerConnections, stretch: FetchedSpan) -> Leader:
-    tp = stretch.topic_partition
+def _leader(brokers: BrokerConnections, span: FetchedSpan) -> Leader:
+    tp = span.topic_partition
     metadata = read_metadata(brokers, [tp.topic])
     topic = metadata.topics.get(tp.topic)
-    if topic is None or topic.topic_id != stretch.topic_id:
+    if topic is None or topic.topic_id != span.topic_id:
         raise UnknownTopicOrPartition(
             "the brokers know no such topic. "
-            f"topic={tp.topic} topic_id={stretch.topic_id} "
+            f"topic={tp.topic} topic_id={span.topic_id} "
             f"known_topic_id={topic.topic_id if topic is not None else None}"
         )
     address = metadata.leader(tp)
@@ -140,7 +140,7 @@ def _leader(brokers: BrokerConnections, stretch: FetchedSpan) -> Leader:
 def _fetched(
     brokers: BrokerConnections,
     leader: Leader,
-    stretch: FetchedSpan,
+    span: FetchedSpan,
     at: int,
     *,
     committed_only: bool,
@@ -148,12 +148,12 @@ def _fetched(
     def draft(of: RequestDraft) -> Any:
         partition = of.part(
             "FetchPartition",
-            partition=stretch.topic_partition.partition,
+            partition=span.topic_partition.partition,
             current_leader_epoch=leader.epoch,
             fetch_offset=at,
             partition_max_bytes=FETCH_BYTES,
         )
-        topic = of.part("FetchTopic", topic_id=uuid_of(stretch.topic_id), partitions=(partition,))
+        topic = of.part("FetchTopic", topic_id=uuid_of(span.topic_id), partitions=(partition,))
         return of.request(
             replica_id=CONSUMER,
             max_wait=FETCH_WAIT,
@@ -165,7 +165,7 @@ def _fetched(
         )
 
     answer = brokers.tell(leader.address, Api.FETCH, *VERSIONS, draft)
-    doing, where = "records could not be fetched", stretch.topic_partition
+    doing, where = "records could not be fetched", span.topic_partition
     if answer.error_code != 0:
         raise of_code(answer.error_code, None, doing, partition=where, offset=at)
     parts = [part for topic in answer.responses for part in topic.partitions]

@@ -70,11 +70,11 @@ def begin_producer(
         Unavailable: no coordinator responds, or the previous transaction does not end; try again.
         InvalidRequest: rejected, for example because the time-out is too long.
     """
-    nobody = TransactionalProducer(transactional_id, NO_PRODUCER, NO_PRODUCER)
+    unknown = TransactionalProducer(transactional_id, NO_PRODUCER, NO_PRODUCER)
 
     def draft(of: RequestDraft) -> Any:
         timeout = timedelta(milliseconds=timeout_ms)
-        return of.request(**_fields(nobody), transaction_timeout=timeout)
+        return of.request(**_fields(unknown), transaction_timeout=timeout)
 
     step = _ProduceStep(Api.INIT_PRODUCER_ID, INIT_VERSIONS, draft, "no producer id was given")
     return _stepped(brokers, transactional_id, step, clock)

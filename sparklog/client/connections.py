@@ -78,7 +78,7 @@ class BrokerConnections:
                 return self._connection(address).offers(api_key)
             except Unavailable as error:
                 last = error
-        raise _nobody(last)
+        raise _no_broker(last)
 
     def ask(self, api: Api, lowest: int, highest: int, draft: Callable[[RequestDraft], Any]) -> Any:
         """Return any broker's response to a request that is safe to repeat.
@@ -92,7 +92,7 @@ class BrokerConnections:
                 return self.tell(address, api, lowest, highest, draft)
             except (Unavailable, OutcomeUnknown) as error:
                 last = error
-        raise _nobody(last)
+        raise _no_broker(last)
 
     def change(
         self, api: Api, lowest: int, highest: int, draft: Callable[[RequestDraft], Any]
@@ -109,7 +109,7 @@ class BrokerConnections:
                 return self.tell(address, api, lowest, highest, draft)
             except Unavailable as error:
                 last = error
-        raise _nobody(last)
+        raise _no_broker(last)
 
     def tell(
         self,
@@ -149,7 +149,7 @@ class BrokerConnections:
         return sorted(self._addresses, key=lambda address: address not in self._open)
 
 
-def _nobody(last: Exception | None) -> Unavailable:
+def _no_broker(last: Exception | None) -> Unavailable:
     found = Unavailable(f"no broker answers; check the address, and that one runs. {last}")
     found.__cause__ = last
     return found

@@ -23,10 +23,10 @@ def of_code(code: int, message: str | None, doing: str, **variables: Any) -> Spa
         words = message or "the broker answered with an error code of a newer protocol"
     else:
         words = message or name.replace("_", " ")
-    return kind(told(doing, words, name.upper(), variables))
+    return kind(error_text(doing, words, name.upper(), variables))
 
 
-def told(doing: str, words: str, name: str, variables: Mapping[str, Any]) -> str:
+def error_text(doing: str, words: str, name: str, variables: Mapping[str, Any]) -> str:
     """Return a message: what failed and why, with the variables at its end."""
     known = "".join(f" {key}={value}" for key, value in variables.items() if value is not None)
     sentence = " ".join(words.split()).rstrip(".")

@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from sparklog.client.errors import of_code, told
+from sparklog.client.errors import error_text, of_code
 from sparklog.core.errors import (
     DataCorrupt,
     Fenced,
@@ -56,7 +56,7 @@ def of_kafka(error: KafkaError, doing: str, **variables: Any) -> SparklogError:
     if code >= 0 or code == UNKNOWN_SERVER_ERROR:
         return of_code(code, _words(error), doing, **variables)
     kind = _OF_LIBRARY.get(error.name(), Unavailable if error.retriable() else SparklogError)
-    return kind(told(doing, _words(error), error.name().lstrip("_"), variables))
+    return kind(error_text(doing, _words(error), error.name().lstrip("_"), variables))
 
 
 def of_exception(exception: KafkaException, doing: str, **variables: Any) -> SparklogError:
@@ -64,7 +64,7 @@ def of_exception(exception: KafkaException, doing: str, **variables: Any) -> Spa
     error = exception.args[0] if exception.args else None
     if isinstance(error, KafkaError):
         return of_kafka(error, doing, **variables)
-    return SparklogError(told(doing, str(exception), "unknown", variables))
+    return SparklogError(error_text(doing, str(exception), "unknown", variables))
 
 
 def _words(error: KafkaError) -> str:

@@ -41,7 +41,7 @@ AskLeader = Callable[
 ]
 
 
-class _NotHeardOf(UnknownTopicOrPartition):
+class _NotKnownYet(UnknownTopicOrPartition):
     """A leader does not know a partition that the metadata assigns to it."""
 
 
@@ -76,7 +76,7 @@ def ask_leaders(
         metadata = read_metadata(brokers, sorted({tp.topic for tp in left}))
         outcomes.update(_asked(metadata, left, ask, topic_ids or {}))
         left = [
-            tp for tp in left if isinstance(outcomes[tp], NotServing | Unavailable | _NotHeardOf)
+            tp for tp in left if isinstance(outcomes[tp], NotServing | Unavailable | _NotKnownYet)
         ]
         if clock.monotonic_s() >= deadline_s:
             break
@@ -113,13 +113,13 @@ def _asked(
             outcomes += [(tp, error) for tp in chosen]
         else:
             missing = UnknownTopicOrPartition("the leader's answer leaves the partition out")
-            outcomes += [(tp, _told(answers.get(tp, missing))) for tp in chosen]
+            outcomes += [(tp, _as_outcome(answers.get(tp, missing))) for tp in chosen]
     return outcomes
 
 
-def _told(answer: Answer | SparklogError) -> Answer | SparklogError:
+def _as_outcome(answer: Answer | SparklogError) -> Answer | SparklogError:
     if isinstance(answer, UnknownTopicOrPartition):
-        return _NotHeardOf(str(answer))
+        return _NotKnownYet(str(answer))
     return answer
 
 

@@ -187,8 +187,10 @@ class Log(Closeable):
 
     def _clear(self, layout: PartitionLayout) -> str:
         """Publish a tombstone and delete a partition's objects; return why some stay, or ''."""
-        grave = run(write_tombstone(PartitionView(layout), new_nonce(self._entropy)), self.store)
-        doomed, problem = run(deletable_objects(layout, grave), self.store)
+        tombstone = run(
+            write_tombstone(PartitionView(layout), new_nonce(self._entropy)), self.store
+        )
+        doomed, problem = run(deletable_objects(layout, tombstone), self.store)
         for info in doomed:
             self.store.delete(info.key)
         return problem

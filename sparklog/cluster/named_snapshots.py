@@ -239,19 +239,19 @@ def create_snapshot(
         for layout in changes.known_topic(image, topic).layouts()
     ]  # fmt: skip
     deadline_s = clock.monotonic_s() + patience_s
-    making = _Making(log.store, clock, entropy, flushed or {}, deadline_s)
+    attempt = _SnapshotAttempt(log.store, clock, entropy, flushed or {}, deadline_s)
     try:
-        parts = making.pin_all(layouts)
+        parts = attempt.pin_all(layouts)
         made = NamedSnapshot(name, clock.now_ms(), parts)
-        making.check_time()
+        attempt.check_time()
         created = run(_put(made), log.store)
     except OutcomeUnknown:
         raise  # its pins may be needed
     except BaseException:
-        making.undo()
+        attempt.undo()
         raise
     if not created:
-        making.undo()
+        attempt.undo()
         raise _taken(name)
     return made
 
@@ -330,7 +330,7 @@ class SnapshotReader:
         return opened.read(base, end, columns, view=view)
 
 
-class _Making:
+class _SnapshotAttempt:
     """The pins of a snapshot before it exists."""
 
     def __init__(

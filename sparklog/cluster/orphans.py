@@ -217,21 +217,21 @@ def strays(
         if len(infos) == 1 and layout.manifest_version(infos[0].key) is not None:
             continue
         versions = {v: i for i in infos if (v := layout.manifest_version(i.key)) is not None}
-        grave = versions[max(versions)] if versions else None
-        if grave is None or not (yield from _is_grave(layout, grave.key)):
+        tombstone = versions[max(versions)] if versions else None
+        if tombstone is None or not (yield from _is_tombstone(layout, tombstone.key)):
             unknown = True
             continue
         left = (
             left_pins(layout, infos, snapshots, pinned_before_ms) if snapshots is not None else []
         )
         names = [layout.relative(info.key) for info in left]
-        found, problem = yield from unpinned(layout, infos, {grave.key}, names)
+        found, problem = yield from unpinned(layout, infos, {tombstone.key}, names)
         doomed += found
         problems += [problem] if problem else []
     return DeletedTopics(tuple(doomed), (folder,) if unknown else (), tuple(problems))
 
 
-def _is_grave(layout: PartitionLayout, key: str) -> Program[bool]:
+def _is_tombstone(layout: PartitionLayout, key: str) -> Program[bool]:
     stored = yield from get_many((Range(key),))
     try:
         return stored[0] is not None and manifests.decode(stored[0], layout, key).deleted

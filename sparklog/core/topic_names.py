@@ -19,12 +19,12 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 """The cluster's metadata: a log of its own, which is not a topic in the metadata itself."""
 JOBS_TOPIC: Final = "__sparklog_jobs"
 """The history of upkeep jobs. Its writers need the storage; see decision 49."""
-TOLD_AS_INTERNAL: Final = frozenset(
+LISTED_AS_INTERNAL: Final = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", JOBS_TOPIC}
 )
 """Kafka's internal topics and ours. Readers of all topics, or of a pattern, leave them out."""
 
-CLOSED_TOPICS: Final = TOLD_AS_INTERNAL | {METADATA_TOPIC}
+CLOSED_TOPICS: Final = LISTED_AS_INTERNAL | {METADATA_TOPIC}
 """Topics with the cluster's own state.
 
 Clients read them and alter their settings. They do not append, delete records, create, delete or

@@ -15,7 +15,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from sparklog.core.errors import InvalidRequest
-from sparklog.core.topic_names import TOLD_AS_INTERNAL
+from sparklog.core.topic_names import LISTED_AS_INTERNAL
 from sparklog.spark.access.log_access import parse_root, shared_log
 from sparklog.spark.source.schema import full_schema
 
@@ -56,7 +56,7 @@ def create_topic_views(
     """
     place = parse_root(root)
     if topics is None:
-        topics = sorted(t for t in shared_log(place).topics() if t not in TOLD_AS_INTERNAL)
+        topics = sorted(t for t in shared_log(place).topics() if t not in LISTED_AS_INTERNAL)
     views = _view_names(topics, prefix)
     if database is not None:
         views = {topic: f"{database}.{view}" for topic, view in views.items()}

@@ -151,7 +151,7 @@ def part_written(size_bytes: int) -> None:
         passed(size_bytes)
 
 
-def making_way_by(store: ObjectStore, clock: Clock) -> ObjectStore:
+def throttled_by_priority(store: ObjectStore, clock: Clock) -> ObjectStore:
     """Return `store`, for a low-priority caller with waits that keep its processors mostly idle."""
     return ThrottledStore(store, CpuShare(clock).passed) if makes_way() else store
 

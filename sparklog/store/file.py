@@ -119,7 +119,7 @@ class FileStore(ObjectStore):
         fsync: bool = True,
         entropy: Entropy = SYSTEM_ENTROPY,
         clock: Clock = SYSTEM_CLOCK,
-        spares: PerProcess[RecycledFiles] | None = None,
+        recycled: PerProcess[RecycledFiles] | None = None,
     ) -> None:
         """Use `folder`. Without `fsync` a power cut may lose what was reported as created.
 
@@ -133,7 +133,7 @@ class FileStore(ObjectStore):
         self._clock = clock
         self._nameless = hasattr(os, "O_TMPFILE")
         # A child that has the spares of its parent would write what the parent writes.
-        self._spares = spares or PerProcess(lambda: RecycledFiles(entropy))
+        self._recycled = recycled or PerProcess(lambda: RecycledFiles(entropy))
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """See `ObjectStore.get`. An object that is gone when all is read counts as not found."""
@@ -211,8 +211,8 @@ class FileStore(ObjectStore):
         """
         check_key(key)
         try:
-            spares, path = self._spares.get(), f"{self._root}/{key}"
-            if self._nameless and spares.keep(path, at_once=not self._fsync):
+            recycled, path = self._recycled.get(), f"{self._root}/{key}"
+            if self._nameless and recycled.keep(path, at_once=not self._fsync):
                 return
         except OSError:
             pass  # none such; or a full disk has no place for another name, and deleting makes some
@@ -236,12 +236,12 @@ class FileStore(ObjectStore):
             fsync=False,
             entropy=self._entropy,
             clock=self._clock,
-            spares=self._spares,
+            recycled=self._recycled,
         )
 
     def close(self) -> None:
         """Delete the spare files; what is retired later is deleted, too."""
-        self._spares.get().close()
+        self._recycled.get().close()
 
     def head(self, key: str) -> ObjectInfo:
         """See `ObjectStore.head`."""
@@ -289,7 +289,7 @@ class FileStore(ObjectStore):
         def write(descriptor: int) -> None:
             write_bytes(descriptor, data, self._clock, fsync=self._fsync)
 
-        return self._spares.get().link(path, len(data), write)
+        return self._recycled.get().link(path, len(data), write)
 
     def _link_nameless(self, folder: str, path: str, data: Data) -> bool:
         try:
@@ -336,18 +336,18 @@ class FileStore(ObjectStore):
     def _sync_folder(self, folder: str | Path) -> None:
         if not self._fsync:
             return
-        spares = self._spares.get()
+        recycled = self._recycled.get()
         descriptor = os.open(folder, os.O_RDONLY)
         try:
-            mark = spares.mark()
+            mark = recycled.mark()
             os.fsync(descriptor)
         except OSError:
             # The next one may succeed although this one's names never came to the disk.
-            spares.clear()
+            recycled.clear()
             raise
         finally:
             os.close(descriptor)
-        spares.forced(str(folder), mark)
+        recycled.forced(str(folder), mark)
 
     def _walk(self, folder: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
         """Yield the keys below `folder` (with its slash) in byte order of the whole key."""
@@ -381,7 +381,7 @@ class FileStore(ObjectStore):
     def _make_space(self, error: OSError) -> None:
         """Delete the spares if the disk is full, so that a retry has their space."""
         if error.errno in _NO_SPACE:
-            self._spares.get().clear()
+            self._recycled.get().clear()
 
     def _unavailable(self, verb: str, key: str, error: OSError) -> Unavailable:
         advice = _ADVICE.get(error.errno or 0, "check the disk")

@@ -30,7 +30,7 @@ TEMPORARY_PREFIX: Final = ".put-"
 """Prefix of names that are no keys: spares and unfinished puts. Listings leave them out."""
 SPARE_BYTES_MAX: Final = 1 << 20
 """A larger file is deleted: creating one costs little compared with writing it."""
-SPARES_MAX: Final = 1024
+RECYCLED_FILES_MAX: Final = 1024
 """Spares in one folder. A flush releases the WAL objects of some seconds, several hundred per
 second on a busy broker, and the next puts reuse their files."""
 FOLDER_BYTES_MAX: Final = 64 << 20
@@ -57,11 +57,11 @@ class _Folder:
     """With the number of each: the loss of its name may not be on the disk yet."""
     size_bytes: int = 0
 
-    def has_room(self, size_bytes: int) -> bool:
+    def has_capacity(self, size_bytes: int) -> bool:
         count = len(self.ready) + len(self.unforced)
-        return count < SPARES_MAX and self.size_bytes + size_bytes <= FOLDER_BYTES_MAX
+        return count < RECYCLED_FILES_MAX and self.size_bytes + size_bytes <= FOLDER_BYTES_MAX
 
-    def spares(self) -> list[RecycledFile]:
+    def files(self) -> list[RecycledFile]:
         return [*self.ready, *(spare for _, spare in self.unforced)]
 
 
@@ -87,7 +87,7 @@ class RecycledFiles:
         """
         found = os.lstat(path)
         folder = path.rpartition("/")[0]
-        if not _may_be_written(found) or not self._has_room(folder, found.st_size):
+        if not _may_be_written(found) or not self._has_capacity(folder, found.st_size):
             return False
         spare = RecycledFile(
             f"{folder}/{TEMPORARY_PREFIX}{new_nonce(self._entropy)}", found.st_size
@@ -142,7 +142,7 @@ class RecycledFiles:
         with self._lock:
             folders, self._folders = self._folders, {}
         for folder in folders.values():
-            for spare in folder.spares():
+            for spare in folder.files():
                 _unlink(spare)
 
     def close(self) -> None:
@@ -151,15 +151,17 @@ class RecycledFiles:
             self._closed = True
         self.clear()
 
-    def _has_room(self, folder: str, size_bytes: int) -> bool:
+    def _has_capacity(self, folder: str, size_bytes: int) -> bool:
         with self._lock:
-            return not self._closed and self._folders.get(folder, _Folder()).has_room(size_bytes)
+            return not self._closed and self._folders.get(folder, _Folder()).has_capacity(
+                size_bytes
+            )
 
     def _add(self, folder: str, spare: RecycledFile, *, forced: bool) -> None:
         """Add a spare; delete it if the folder's limits are reached."""
         with self._lock:
             found = self._folders.setdefault(folder, _Folder())
-            if not self._closed and found.has_room(spare.size_bytes):
+            if not self._closed and found.has_capacity(spare.size_bytes):
                 found.size_bytes += spare.size_bytes
                 if forced:
                     found.ready.append(spare)

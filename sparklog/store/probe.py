@@ -109,7 +109,7 @@ class ProbingStore(DelegatingStore):
                 return
             try:
                 probe(self._store, self._identity, self._clock, self._entropy)
-            except TransientStoreError as weather:
+            except TransientStoreError as transient:
                 # The put itself was not sent, even if the probe's keys are unsettled.
-                raise TransientStoreError(str(weather), unsettled=False) from weather
+                raise TransientStoreError(str(transient), unsettled=False) from transient
             _PROBED.get().add(self._identity)

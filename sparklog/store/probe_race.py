@@ -119,8 +119,8 @@ def _create(store: ObjectStore, key: str, body: bytes, clock: Clock) -> PutOutco
     for tried in range(1, _TRIES + 1):
         try:
             return store.put_if_absent(key, body)
-        except TransientStoreError as weather:
-            if weather.unsettled:
+        except TransientStoreError as transient:
+            if transient.unsettled:
                 return PutOutcome.UNKNOWN
             if tried == _TRIES:
                 raise

@@ -86,12 +86,12 @@ class RetryingStore(DelegatingStore):
         while True:
             try:
                 return self._store.put_if_absent(key, data)
-            except TransientStoreError as weather:
-                unsettled |= weather.unsettled
+            except TransientStoreError as transient:
+                unsettled |= transient.unsettled
                 if not patience.pause():
                     if unsettled:
                         return PutOutcome.UNKNOWN
-                    raise patience.exhausted(weather) from weather
+                    raise patience.exhausted(transient) from transient
 
     def put(self, key: str, data: bytes) -> None:
         """See `ObjectStore.put`."""
@@ -106,11 +106,11 @@ class RetryingStore(DelegatingStore):
                 for info in self._store.list(prefix, start_after):
                     start_after = info.key
                     yield info
-            except TransientStoreError as weather:
+            except TransientStoreError as transient:
                 if start_after != last:
                     patience = self._patience("list", prefix)
                 if not patience.pause():
-                    raise patience.exhausted(weather) from weather
+                    raise patience.exhausted(transient) from transient
             else:
                 return
 
@@ -145,10 +145,10 @@ class RetryingStore(DelegatingStore):
         while True:
             try:
                 return request()
-            except TransientStoreError as weather:
+            except TransientStoreError as transient:
                 patience = patience or self._patience(operation, key)
                 if not patience.pause():
-                    raise patience.exhausted(weather) from weather
+                    raise patience.exhausted(transient) from transient
 
     def _patience(self, operation: str, key: str) -> _Patience:
         where = f"root={self.url} key={key}"
@@ -202,11 +202,11 @@ class _Patience:
         self._tries += 1
         return True
 
-    def exhausted(self, weather: TransientStoreError) -> Unavailable:
+    def exhausted(self, transient: TransientStoreError) -> Unavailable:
         """Return the error for the caller."""
         waited_s = self._clock.monotonic_s() - self._started_s
         return Unavailable(
             "the store does not answer; check that it is up and can be reached from here, then try "
             f"again. operation={self._operation} {self._where} tries={self._tries} "
-            f"waited_s={waited_s:.1f} last=({weather})"
+            f"waited_s={waited_s:.1f} last=({transient})"
         )

@@ -51,7 +51,7 @@ class S3Connection:
         """Remember how to connect; nothing is opened yet."""
         self._access = access
         self._settings = settings
-        self._making = asyncio.Lock()
+        self._opening = asyncio.Lock()
         self._context: Any = None
         self._client: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -82,7 +82,7 @@ class S3Connection:
             return await request(client)
 
     async def _connect(self) -> Any:
-        async with self._making:
+        async with self._opening:
             if self._client is None:
                 access, settings = self._access, self._settings
                 config = AioConfig(
@@ -112,7 +112,7 @@ class S3Connection:
         return self._client
 
     async def _disconnect(self) -> None:
-        async with self._making:
+        async with self._opening:
             context, self._context, self._client = self._context, None, None
             if context is not None:
                 await context.__aexit__(None, None, None)

@@ -101,33 +101,35 @@ def _refused(error: boto.EndpointConnectionError) -> bool:
 
 def _answered(error: boto.ClientError, operation: str, where: str, *, renewed: bool) -> Exception:
     status, code = status_of(error), code_of(error)
-    told = f"operation={operation} {where} status={status} code={code}"
+    facts = f"operation={operation} {where} status={status} code={code}"
     if code == "NoSuchBucket":
-        return InvalidConfig(f"no such bucket; create it or use another root. {told}")
+        return InvalidConfig(f"no such bucket; create it or use another root. {facts}")
     if status == 404:
         return ObjectNotFound(where)
     if status == 409:
         return TransientStoreError(
-            f"another write to this key is under way. {told}", unsettled=False
+            f"another write to this key is under way. {facts}", unsettled=False
         )
     if status == 429 or status >= 500 or code == "RequestTimeout":
-        return TransientStoreError(f"S3 is busy. {told}", unsettled=True)
+        return TransientStoreError(f"S3 is busy. {facts}", unsettled=True)
     if code in _EXPIRED and renewed:
-        return TransientStoreError(f"the credentials have just expired. {told}", unsettled=False)
+        return TransientStoreError(f"the credentials have just expired. {facts}", unsettled=False)
     if code in _STALE_IDENTITY:
         return Unavailable(
-            f"S3 refuses credentials that are no longer valid; renew them, or set the clock. {told}"
+            "S3 refuses credentials that are no longer valid; renew them, or set the clock. "
+            f"{facts}"
         )
     if status in (401, 403):
         return InvalidConfig(
             "S3 refuses access; check the credentials and grant s3:GetObject, s3:PutObject, "
-            f"s3:DeleteObject and s3:ListBucket (without it absent objects are refused too). {told}"
+            "s3:DeleteObject and s3:ListBucket (without it absent objects are refused too). "
+            f"{facts}"
         )
-    return _refusal(error, told)
+    return _refusal(error, facts)
 
 
-def _refusal(error: boto.ClientError, told: str) -> SparklogError:
-    return Unavailable(f"S3 refuses the request; see the code. {told} error={error}")
+def _refusal(error: boto.ClientError, facts: str) -> SparklogError:
+    return Unavailable(f"S3 refuses the request; see the code. {facts} error={error}")
 
 
 def _transient(

@@ -135,25 +135,25 @@ class FaultyStore(DelegatingStore):
         rule = self._rule(operation, key)
         if rule is None:
             return request()
-        told = f"root={self.url} key={key} operation={operation} fault={rule.fault.value}"
+        facts = f"root={self.url} key={key} operation={operation} fault={rule.fault.value}"
         match rule.fault:
             case InjectedFault.REFUSED:
-                raise TransientStoreError(f"injected. {told}", unsettled=False)
+                raise TransientStoreError(f"injected. {facts}", unsettled=False)
             case InjectedFault.BUSY:
-                raise TransientStoreError(f"injected. {told}", unsettled=True)
+                raise TransientStoreError(f"injected. {facts}", unsettled=True)
             case InjectedFault.BUSY_AFTER:
                 request()
-                raise TransientStoreError(f"injected. {told}", unsettled=True)
+                raise TransientStoreError(f"injected. {facts}", unsettled=True)
             case InjectedFault.LOST_REQUEST:
-                raise _NoAnswer(f"injected. {told}", unsettled=True)
+                raise _NoAnswer(f"injected. {facts}", unsettled=True)
             case InjectedFault.LOST_REPLY:
                 request()
-                raise _NoAnswer(f"injected. {told}", unsettled=True)
+                raise _NoAnswer(f"injected. {facts}", unsettled=True)
             case InjectedFault.LATE:
                 if operation in WRITES:
                     with self._lock:
                         self._late.append((self._clock.monotonic_s() + rule.delay_s, request))
-                raise _NoAnswer(f"injected. {told}", unsettled=True)
+                raise _NoAnswer(f"injected. {facts}", unsettled=True)
             case InjectedFault.SLOW:
                 self._clock.sleep_s(rule.delay_s)
                 return request()

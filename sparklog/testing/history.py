@@ -89,7 +89,7 @@ class Anomaly:
 
 
 @dataclass(slots=True)
-class _Story:
+class _PartitionEvents:
     """The history of one partition, indexed."""
 
     sends: list[Send] = field(default_factory=list)
@@ -110,116 +110,116 @@ class _Story:
 def check(history: Iterable[Send | Poll]) -> list[Anomaly]:
     """Return the anomalies of a history; `Send` records the guarantees of each send."""
     found = []
-    for partition, story in sorted(_stories(history).items()):
+    for partition, events in sorted(_events_by_partition(history).items()):
         for kind, search in _SEARCHES.items():
-            found += [Anomaly(kind, partition, what) for what in search(story)]
+            found += [Anomaly(kind, partition, what) for what in search(events)]
     return found
 
 
-def _stories(history: Iterable[Send | Poll]) -> dict[TopicPartition, _Story]:
-    stories: dict[TopicPartition, _Story] = defaultdict(_Story)
+def _events_by_partition(history: Iterable[Send | Poll]) -> dict[TopicPartition, _PartitionEvents]:
+    stories: dict[TopicPartition, _PartitionEvents] = defaultdict(_PartitionEvents)
     for one in history:
-        story = stories[one.partition]
+        events = stories[one.partition]
         if isinstance(one, Send):
-            story.sends.append(one)
+            events.sends.append(one)
             if one.offset is not None and one.durable:
-                _learn(story, one.offset, one.value)
+                _learn(events, one.offset, one.value)
             continue
-        story.polls.append(one)
+        events.polls.append(one)
         for offset, value in one.records:
-            _learn(story, offset, value)
-            story.read.add(value)
+            _learn(events, offset, value)
+            events.read.add(value)
             if one.final:
-                story.final[offset] = value
+                events.final[offset] = value
     return stories
 
 
-def _learn(story: _Story, offset: int, value: int) -> None:
-    story.values_at[offset].add(value)
-    story.offsets_of[value].add(offset)
+def _learn(events: _PartitionEvents, offset: int, value: int) -> None:
+    events.values_at[offset].add(value)
+    events.offsets_of[value].add(offset)
 
 
-def _inconsistent_offsets(story: _Story) -> Iterator[str]:
+def _inconsistent_offsets(events: _PartitionEvents) -> Iterator[str]:
     """Two values at one offset."""
-    for offset, values in sorted(story.values_at.items()):
+    for offset, values in sorted(events.values_at.items()):
         if len(values) > 1:
             yield f"offset={offset} values={sorted(values)}"
 
 
-def _duplicates(story: _Story) -> Iterator[str]:
+def _duplicates(events: _PartitionEvents) -> Iterator[str]:
     """One value at two offsets."""
-    for send in story.sends:
-        offsets = story.offsets_of.get(send.value, set())
+    for send in events.sends:
+        offsets = events.offsets_of.get(send.value, set())
         if send.idempotent and len(offsets) > 1:
             yield f"value={send.value} offsets={sorted(offsets)} producer={send.producer}"
 
 
-def _unread(story: _Story) -> Iterator[Send]:
-    for send in story.sends:
-        if send.outcome is SendOutcome.OK and send.durable and send.value not in story.read:
+def _unread(events: _PartitionEvents) -> Iterator[Send]:
+    for send in events.sends:
+        if send.outcome is SendOutcome.OK and send.durable and send.value not in events.read:
             yield send
 
 
-def _lost_writes(story: _Story) -> Iterator[str]:
+def _lost_writes(events: _PartitionEvents) -> Iterator[str]:
     """Acknowledged, and a reader passed its offset without reading it."""
-    highest = story.highest_read
-    for send in _unread(story):
+    highest = events.highest_read
+    for send in _unread(events):
         if send.offset is not None and send.offset <= highest:
             yield f"value={send.value} offset={send.offset} highest_read={highest}"
 
 
-def _unseen(story: _Story) -> Iterator[str]:
+def _unseen(events: _PartitionEvents) -> Iterator[str]:
     """Acknowledged, and beyond the last record that any reader read."""
-    highest = story.highest_read
-    for send in _unread(story):
+    highest = events.highest_read
+    for send in _unread(events):
         if send.offset is None or send.offset > highest:
             yield f"value={send.value} offset={send.offset} highest_read={highest}"
 
 
-def _failed_reads(story: _Story) -> Iterator[str]:
+def _failed_reads(events: _PartitionEvents) -> Iterator[str]:
     """Rejected for good, but read."""
-    for send in story.sends:
-        if send.outcome is SendOutcome.FAILED and send.value in story.read:
-            yield f"value={send.value} offsets={sorted(story.offsets_of[send.value])}"
+    for send in events.sends:
+        if send.outcome is SendOutcome.FAILED and send.value in events.read:
+            yield f"value={send.value} offsets={sorted(events.offsets_of[send.value])}"
 
 
-def _invented_reads(story: _Story) -> Iterator[str]:
+def _invented_reads(events: _PartitionEvents) -> Iterator[str]:
     """Read, but never sent."""
-    for value in sorted(story.read - {send.value for send in story.sends}):
-        yield f"value={value} offsets={sorted(story.offsets_of[value])}"
+    for value in sorted(events.read - {send.value for send in events.sends}):
+        yield f"value={value} offsets={sorted(events.offsets_of[value])}"
 
 
-def _vanished_reads(story: _Story) -> Iterator[str]:
+def _vanished_reads(events: _PartitionEvents) -> Iterator[str]:
     """Read once, but missing in the end: a consumer got it before it was committed."""
-    for poll in story.polls if story.final else ():
+    for poll in events.polls if events.final else ():
         for offset, value in poll.records:
-            if not poll.final and story.final.get(offset) != value:
+            if not poll.final and events.final.get(offset) != value:
                 yield f"value={value} offset={offset} consumer={poll.consumer}"
 
 
-def _nonmonotonic_sends(story: _Story) -> Iterator[str]:
+def _nonmonotonic_sends(events: _PartitionEvents) -> Iterator[str]:
     """One producer's records, in another order than it sent them."""
     by_producer: dict[str, list[Send]] = defaultdict(list)
-    for send in story.sends:
+    for send in events.sends:
         if send.idempotent:
             by_producer[send.producer].append(send)
     for producer, sends in by_producer.items():
         placed = [
-            (send, min(story.offsets_of[send.value]))
+            (send, min(events.offsets_of[send.value]))
             for send in sorted(sends, key=lambda send: send.number)
-            if send.value in story.offsets_of
+            if send.value in events.offsets_of
         ]
         for (one, at), (other, other_at) in pairwise(placed):
             if other_at < at:
                 yield f"producer={producer} {one.value}@{at} sent before {other.value}@{other_at}"
 
 
-def _against_real_time(story: _Story) -> Iterator[str]:
+def _against_real_time(events: _PartitionEvents) -> Iterator[str]:
     """Sent after another was acknowledged, but placed before it."""
     done = sorted(
         (
             send
-            for send in story.sends
+            for send in events.sends
             if send.outcome is SendOutcome.OK and send.durable and send.offset is not None
         ),
         key=lambda send: send.completed_s,
@@ -239,32 +239,32 @@ def _against_real_time(story: _Story) -> Iterator[str]:
             )
 
 
-def _by_consumer(story: _Story) -> dict[str, list[tuple[int, int]]]:
+def _by_consumer(events: _PartitionEvents) -> dict[str, list[tuple[int, int]]]:
     records: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for poll in story.polls:
+    for poll in events.polls:
         records[poll.consumer] += poll.records
     return records
 
 
-def _nonmonotonic_polls(story: _Story) -> Iterator[str]:
+def _nonmonotonic_polls(events: _PartitionEvents) -> Iterator[str]:
     """A consumer's position went back."""
-    for consumer, records in _by_consumer(story).items():
+    for consumer, records in _by_consumer(events).items():
         for (offset, _), (later, _) in pairwise(records):
             if later <= offset:
                 yield f"consumer={consumer} offset={offset} then={later}"
 
 
-def _skipping_polls(story: _Story) -> Iterator[str]:
+def _skipping_polls(events: _PartitionEvents) -> Iterator[str]:
     """A consumer skipped an existing record."""
-    known = sorted(story.final or story.values_at)
+    known = sorted(events.final or events.values_at)
     place = {offset: index for index, offset in enumerate(known)}
-    for consumer, records in _by_consumer(story).items():
+    for consumer, records in _by_consumer(events).items():
         for (offset, _), (later, _) in pairwise(records):
             if offset in place and later in place and place[later] > place[offset] + 1:
                 yield f"consumer={consumer} from={offset} to={later}"
 
 
-_SEARCHES: dict[str, Callable[[_Story], Iterator[str]]] = {
+_SEARCHES: dict[str, Callable[[_PartitionEvents], Iterator[str]]] = {
     "inconsistent-offsets": _inconsistent_offsets,
     "duplicate": _duplicates,
     "lost-write": _lost_writes,
@@ -285,12 +285,12 @@ def to_lines(history: Sequence[Send | Poll]) -> str:
     """Return a history as JSON, one object a line."""
     lines = []
     for one in history:
-        told = asdict(one)
-        told["partition"] = [one.partition.topic, one.partition.partition]
-        told["f"] = "send" if isinstance(one, Send) else "poll"
+        fields = asdict(one)
+        fields["partition"] = [one.partition.topic, one.partition.partition]
+        fields["f"] = "send" if isinstance(one, Send) else "poll"
         if isinstance(one, Send):
-            told["outcome"] = one.outcome.value
-        lines.append(json.dumps(told))
+            fields["outcome"] = one.outcome.value
+        lines.append(json.dumps(fields))
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -298,13 +298,13 @@ def from_lines(text: str) -> list[Send | Poll]:
     """Return the history that `to_lines` wrote."""
     history: list[Send | Poll] = []
     for line in text.splitlines():
-        told = parse_json(line, "line of a history")
-        told["partition"] = TopicPartition(*told["partition"])
-        if told.pop("f") == "send":
-            history.append(Send(**{**told, "outcome": SendOutcome(told["outcome"])}))
+        fields = parse_json(line, "line of a history")
+        fields["partition"] = TopicPartition(*fields["partition"])
+        if fields.pop("f") == "send":
+            history.append(Send(**{**fields, "outcome": SendOutcome(fields["outcome"])}))
         else:
-            records = tuple((offset, value) for offset, value in told["records"])
-            history.append(Poll(**{**told, "records": records}))
+            records = tuple((offset, value) for offset, value in fields["records"])
+            history.append(Poll(**{**fields, "records": records}))
     return history
 
 
@@ -358,11 +358,11 @@ def check_transactions(
     assert len(values) == len(set(values)), "a value was written twice by the test itself"
     for read in reads:
         if read.value in aborted:
-            told = f"value={read.value} offset={read.offset} of={aborted[read.value].producer}"
-            yield Anomaly("aborted-read", read.partition, told)
+            facts = f"value={read.value} offset={read.offset} of={aborted[read.value].producer}"
+            yield Anomaly("aborted-read", read.partition, facts)
         elif final and final[read.partition].get(read.offset) != read.value:
-            told = f"value={read.value} offset={read.offset}"
-            yield Anomaly("uncommitted-read", read.partition, told)
+            facts = f"value={read.value} offset={read.offset}"
+            yield Anomaly("uncommitted-read", read.partition, facts)
 
 
 def _torn(transaction: TransactionHistory, shown: set[int]) -> Iterator[Anomaly]:
@@ -373,8 +373,8 @@ def _torn(transaction: TransactionHistory, shown: set[int]) -> Iterator[Anomaly]
     is_whole = len(missing) == len(transaction.written)
     if transaction.fate is Fate.COMMITTED or not is_whole:
         kind = "lost-transaction" if is_whole else "torn-transaction"
-        told = f"missing={missing[:5]} of={len(transaction.written)} {transaction.producer}"
-        yield Anomaly(kind, missing[0][0], told)
+        facts = f"missing={missing[:5]} of={len(transaction.written)} {transaction.producer}"
+        yield Anomaly(kind, missing[0][0], facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,8 +436,8 @@ def check_group(log: GroupLog) -> Iterator[Anomaly]:
     for one in log.owned:
         owner = owners.setdefault((one.generation, one.partition), one.member)
         if owner != one.member:
-            told = f"generation={one.generation} members={owner},{one.member}"
-            yield Anomaly("two-owners", one.partition, told)
+            facts = f"generation={one.generation} members={owner},{one.member}"
+            yield Anomaly("two-owners", one.partition, facts)
     yield from _read_by_two(log.claims)
     for look in log.looks:
         before = (
@@ -447,8 +447,8 @@ def check_group(log: GroupLog) -> Iterator[Anomaly]:
         )
         newest = max(before, default=-1)
         if look.offset < newest:
-            told = f"committed={newest} told={look.offset} at_s={look.invoked_s:.3f}"
-            yield Anomaly("lost-commit", look.partition, told)
+            facts = f"committed={newest} told={look.offset} at_s={look.invoked_s:.3f}"
+            yield Anomaly("lost-commit", look.partition, facts)
         if look.offset >= 0 and (look.partition, look.offset) not in log.tried:
             yield Anomaly("invented-commit", look.partition, f"told={look.offset}")
 
@@ -459,7 +459,7 @@ def _read_by_two(claims: list[OwnershipClaim]) -> Iterator[Anomaly]:
     for claim in sorted(claims, key=lambda c: (c.since_s, c.until_s, c.member)):
         before = newest.get(claim.partition)
         if before is not None and before.member != claim.member and claim.since_s < before.until_s:
-            told = f"members={before.member},{claim.member} at_s={claim.since_s:.3f}"
-            yield Anomaly("read-by-two", claim.partition, told)
+            facts = f"members={before.member},{claim.member} at_s={claim.since_s:.3f}"
+            yield Anomaly("read-by-two", claim.partition, facts)
         if before is None or claim.until_s > before.until_s:
             newest[claim.partition] = claim

@@ -192,9 +192,9 @@ class Ear(Listener):
 
     hears = False
 
-    def hear(self, word: Word) -> None:
+    def handle(self, word: Word) -> None:
         self.hears = True
-        super().hear(word)
+        super().handle(word)
 
 
 def test_free_application_runs_the_requested_job(

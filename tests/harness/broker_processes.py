@@ -194,7 +194,7 @@ class BrokerProcesses:
         """Undo everything: each broker is there, runs, and reaches the others."""
         for broker in self.brokers:
             if broker.proxy is not None:
-                broker.proxy.mend()
+                broker.proxy.heal()
             broker.signal(signal.SIGCONT)
             if broker.process is None or broker.process.poll() is not None:
                 broker.start()

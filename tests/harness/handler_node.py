@@ -205,7 +205,7 @@ class ToyNode:
         slots = self.config.whole("max.incremental.fetch.session.cache.slots")
         self.fetch_sessions = FetchSessionCache(slots, environment.entropy)
         self.metrics = BrokerMetrics()
-        self.sight = ReachabilityTracker(environment.network, 3.0, self.broker_id)
+        self.reachability = ReachabilityTracker(environment.network, 3.0, self.broker_id)
         self.throttle = ClientQuotas(self.config, self.metrics)
         self.has_started = True
         self.heartbeat_answer: HeartbeatAnswer | None = None

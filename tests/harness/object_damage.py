@@ -47,4 +47,4 @@ def look(store: MemoryStore, clock: ManualClock, pool: ThreadPoolExecutor) -> Fi
 def mended(
     store: MemoryStore, found: Findings, clock: ManualClock, pool: ThreadPoolExecutor
 ) -> list[RepairResult]:
-    return Repairer(Repair(store, found, pool, PLAIN, dry_run=False), clock.now_ms()).mend()
+    return Repairer(Repair(store, found, pool, PLAIN, dry_run=False), clock.now_ms()).repair_all()

@@ -115,7 +115,7 @@ class Broker:
             self._go_on(task, list(answer) if isinstance(answer, tuple) else answer)
 
     def _effects(self) -> tuple[Effect, ...]:
-        while self.windows_left > 0 and self.writer.has_room:
+        while self.windows_left > 0 and self.writer.has_capacity:
             self.windows_left -= 1
             self._obey(self.writer.handle(WindowReady()))
         return tuple(effect for effect, _ in self.under_way)

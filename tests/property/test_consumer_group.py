@@ -140,7 +140,7 @@ class LateCommit:
     """A commit that is under way, of a client in one of its lives."""
 
     client: Client
-    life: int
+    current_incarnation: int
     part: Part
     asked: CommitRequest
     readers: int
@@ -257,7 +257,7 @@ class World:
                 member = found.members.get(client.member_id)
                 knows_newest = member is not None and member.epoch == late.asked.generation
                 assert taken is knows_newest, "another member has read it since"
-            elif not since and reads_on and client.lives == late.life:
+            elif not since and reads_on and client.lives == late.current_incarnation:
                 assert taken, "it has read it all the time"
 
     def settle(self) -> None:

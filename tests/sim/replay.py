@@ -19,7 +19,7 @@ def main() -> int:
     plan = CAMPAIGNS[arguments.plan].plan(arguments.seed)
     report = run_seed(arguments.seed, plan=plan)
     print(plan)
-    print(report.story(arguments.lines))
+    print(report.summary(arguments.lines))
     print("failed" if report.failed else "passed", report.digest)
     return int(report.failed)
 

@@ -176,4 +176,4 @@ def _story(campaign: str, seed: int) -> str | None:
     if not report.failed:
         return None
     again = f"python -m tests.sim.replay --seed {seed} --plan {campaign}"
-    return f"SIM_SEED={seed}  again: {again}\n{report.story()}"
+    return f"SIM_SEED={seed}  again: {again}\n{report.summary()}"

@@ -76,7 +76,7 @@ class World:
     async def story(self) -> MetadataImage:
         for number in range(3):
             self.start(number)
-        self.store.weather = StoreFaults(
+        self.store.faults = StoreFaults(
             slow=0.05, refused=0.02, lost_request=0.01, lost_reply=0.03, late=0.05, own_exists=0.2
         )
         end_s = self.loop.time() + STORM_S
@@ -91,7 +91,7 @@ class World:
                 self.start(len(self.processes))
         for process in self.processes:
             process.kill()
-        self.store.weather = CALM
+        self.store.faults = CALM
         await asyncio.sleep(10.0)
         return await MetadataLog(self.environment("reader")).open()
 

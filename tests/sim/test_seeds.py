@@ -23,7 +23,7 @@ def test_no_seed_of_the_first_few_breaks_a_promise(campaign: str) -> None:
 @pytest.mark.parametrize("seed", [3906, 4860, 6788])
 def test_a_seed_that_failed_once_fails_no_more(seed: int) -> None:
     report = run_seed(seed)
-    assert not report.failed, report.story()
+    assert not report.failed, report.summary()
 
 
 @pytest.mark.soak

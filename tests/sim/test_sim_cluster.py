@@ -52,7 +52,7 @@ def _run(seed: int, kind: type[ToyBroker] = ToyBroker, plan: SimPlan = PLAN) -> 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_toy_keeps_its_log_under_every_fault(seed: int) -> None:
     report = _run(seed)
-    assert not report.failed, report.story()
+    assert not report.failed, report.summary()
     assert len(report.history) > 50
 
 
@@ -83,7 +83,7 @@ def test_no_fault_begins_during_a_rest_while_twins_fight(rests: bool) -> None:
     plan = SimPlan(brokers=1, storm_s=4.0, faults=("twin",), rest_s=0.1 if rests else None)
     cluster = SimCluster(0, plan, ToyBroker)
     cluster.run()
-    assert (len(cluster.brokers[0].lives) == 2) == rests
+    assert (len(cluster.brokers[0].incarnations) == 2) == rests
 
 
 def test_a_broker_that_breaks_is_a_complaint_and_is_started_again() -> None:

@@ -62,7 +62,7 @@ def room(request: pytest.FixtureRequest) -> _Room:
 
 def test_calls_of_one_connection_are_served_and_answered_in_order(room: _Room) -> None:
     answered: list[Any] = []
-    room.net.weather = NetworkFaults(slow=0.5)
+    room.net.faults = NetworkFaults(slow=0.5)
     calls = [room.call(request) for request in (0.5, "a", 0.1, "b")]
     for call in calls:
         call.add_done_callback(lambda call: answered.append(call.result()))
@@ -159,7 +159,7 @@ def test_broken_connection_is_an_error_for_its_caller(room: _Room) -> None:
 
 
 def test_messages_after_a_lost_one_on_its_connection_are_lost(room: _Room) -> None:
-    room.net.weather = NetworkFaults(reset=0.2)
+    room.net.faults = NetworkFaults(reset=0.2)
     calls = [room.call(number) for number in range(20)]
     room.loop.run_until_complete(asyncio.gather(*calls, return_exceptions=True))
     assert len(room.asked) < 20
@@ -177,7 +177,7 @@ def test_close_drops_waiting_messages(room: _Room) -> None:
 def _story(seed: int) -> str:
     """Return the digest of a stormy minute."""
     room = _Room(seed)
-    room.net.weather = NetworkFaults(slow=0.2, reset=0.05)
+    room.net.faults = NetworkFaults(slow=0.2, reset=0.05)
 
     async def talk() -> None:
         for n in range(200):

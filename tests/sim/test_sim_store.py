@@ -19,10 +19,10 @@ from sparklog.testing.virtual_world import Trace
 Result = TypeVar("Result")
 
 
-def _world(weather: StoreFaults | None = None, seed: int = 1) -> SimObjects:
+def _world(faults: StoreFaults | None = None, seed: int = 1) -> SimObjects:
     loop = new_virtual_loop()
     world = SimObjects(loop, SeededEntropy(seed), Trace(loop))
-    world.weather = weather or world.weather
+    world.faults = faults or world.faults
     return world
 
 
@@ -67,7 +67,7 @@ def test_a_request_may_happen_although_its_sender_died() -> None:
 
 
 @pytest.mark.parametrize(
-    ("weather", "outcome", "there_at_once", "there_later"),
+    ("faults", "outcome", "there_at_once", "there_later"),
     [
         (StoreFaults(lost_request=1), PutOutcome.UNKNOWN, False, False),
         (StoreFaults(lost_reply=1), PutOutcome.UNKNOWN, True, True),
@@ -77,9 +77,9 @@ def test_a_request_may_happen_although_its_sender_died() -> None:
     ],
 )
 def test_a_put_meets_its_fault(
-    weather: StoreFaults, outcome: PutOutcome, there_at_once: bool, there_later: bool
+    faults: StoreFaults, outcome: PutOutcome, there_at_once: bool, there_later: bool
 ) -> None:
-    world = _world(weather)
+    world = _world(faults)
     assert _run(world, lambda store: store.put_if_absent("x", b"data")) is outcome
     assert [info.key for info in world.objects.list("")] == (["x"] if there_at_once else [])
     world.loop.run_until_complete(asyncio.sleep(20.0))
@@ -87,11 +87,11 @@ def test_a_put_meets_its_fault(
 
 
 @pytest.mark.parametrize(
-    "weather", [StoreFaults(refused=1), StoreFaults(lost_request=1), StoreFaults(lost_reply=1)]
+    "faults", [StoreFaults(refused=1), StoreFaults(lost_request=1), StoreFaults(lost_reply=1)]
 )
-def test_a_read_without_an_answer_is_unavailable(weather: StoreFaults) -> None:
+def test_a_read_without_an_answer_is_unavailable(faults: StoreFaults) -> None:
     with pytest.raises(Unavailable):
-        _run(_world(weather), lambda store: store.get("x"))
+        _run(_world(faults), lambda store: store.get("x"))
 
 
 def test_a_refused_put_wrote_nothing() -> None:

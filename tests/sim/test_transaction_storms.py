@@ -96,9 +96,9 @@ class Storm:
                 await asyncio.sleep(self.random.random() * 3)
                 cluster.net.heal()
             case _:
-                calm, cluster.objects.weather = cluster.objects.weather, STORM
+                calm, cluster.objects.faults = cluster.objects.faults, STORM
                 await asyncio.sleep(1)
-                cluster.objects.weather = calm
+                cluster.objects.faults = calm
 
     async def seen(self) -> set[Value]:
         found: list[Value] = []

@@ -72,7 +72,7 @@ def test_proxy_refuses_a_broker_by_its_id_with_any_client_id(
         assert not passes(proxy, client_id_of(1, peer))
         assert passes(proxy, client_id_of(12, peer))
         assert passes(proxy, "a client")
-        proxy.mend()
+        proxy.heal()
         assert passes(proxy, client_id_of(1, peer))
         assert proxy.seen == {"broker-1", "broker-12", "a client"}
     finally:

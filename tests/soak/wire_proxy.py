@@ -2,7 +2,7 @@
 
 Every connection begins with a request that names its client. A broker's name is `broker-<id>`; the
 rest of its client id is ignored. Bytes between two brokers that are cut are held back, both ways.
-They continue after `mend`, as packets that TCP sends again. Needs no privileges, unlike network
+They continue after `heal`, as packets that TCP sends again. Needs no privileges, unlike network
 namespaces.
 """
 
@@ -64,7 +64,7 @@ class WireProxy:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
-    def mend(self) -> None:
+    def heal(self) -> None:
         """Let everything through."""
         with self._mended:
             self._cut.clear()
@@ -74,7 +74,7 @@ class WireProxy:
     def close(self) -> None:
         """Take no more connections, and hold nothing back."""
         self._closed = True
-        self.mend()
+        self.heal()
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

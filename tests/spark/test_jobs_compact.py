@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from sparklog.cluster.log import Log
 from sparklog.spark.jobs.compact import compact, parse_compact
-from sparklog.spark.jobs.low_priority import POOL, making_way
+from sparklog.spark.jobs.low_priority import POOL, at_task_priority
 from sparklog.spark.jobs.progress import JobProgress
 from sparklog.spark.jobs.report import UpkeepReport
 from tests.harness.log_records import numbered
@@ -81,7 +81,7 @@ def test_a_task_of_the_upkeeps_pool_gives_up_its_priority(spark: SparkSession) -
         return os.sched_getscheduler(threading.get_native_id())
 
     def in_a_task() -> list[int]:
-        return context.parallelize([0], 1).map(lambda _: making_way(policy)).collect()
+        return context.parallelize([0], 1).map(lambda _: at_task_priority(policy)).collect()
 
     before = in_a_task()
     context.setLocalProperty("spark.scheduler.pool", POOL)

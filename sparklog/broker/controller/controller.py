@@ -50,7 +50,7 @@ from sparklog.log.wal.sealing import seal
 
 logger = logging.getLogger(__name__)
 
-DEAF_SESSIONS: Final = 4
+ISOLATED_SESSIONS: Final = 4
 """Sessions that a controller waits which hears none of several brokers, as it may be cut off."""
 PLACING_WAITS_S: Final = 1.0
 """After a broker came, before partitions are given out: brokers of one start come together."""
@@ -62,7 +62,7 @@ class _Session:
     """What the controller knows of one incarnation of a broker."""
 
     broker: Broker
-    heard_s: float
+    heartbeat_s: float
     dead: bool = False
     """Its process is gone."""
     shown: int = liveness.NEVER
@@ -96,7 +96,7 @@ class ControllerShell:
         self._rebalance_s = float(config.whole("leader.imbalance.check.interval.seconds"))
         self._sessions: dict[int, _Session] = {}
         self._woken = asyncio.Event()
-        self._told_of_news = asyncio.Event()
+        self._has_news = asyncio.Event()
         self._kept: MetadataImage | None = None
         """The image that topics were last brought up to what they want on."""
         self._eligible: set[tuple[int, int]] = set()
@@ -148,10 +148,10 @@ class ControllerShell:
         while True:
             try:
                 async with asyncio.timeout(METADATA_POLL_S):
-                    await self._told_of_news.wait()
+                    await self._has_news.wait()
             except TimeoutError:
                 pass
-            self._told_of_news.clear()
+            self._has_news.clear()
             if self.is_active():
                 try:
                     await self._metadata.catch_up()
@@ -181,10 +181,10 @@ class ControllerShell:
         if not self.is_active():
             return None
         offset = request.current_metadata_offset
-        is_known = self._hear(request)
+        is_known = self._note_heartbeat(request)
         ahead = offset > self._metadata.image.end_offset
         if ahead:
-            self._told_of_news.set()
+            self._has_news.set()
         if ahead or is_known:
             try:
                 async with asyncio.timeout(self._interval_s):
@@ -192,7 +192,7 @@ class ControllerShell:
             except TimeoutError:
                 pass  # no news, or reading them takes long
             if not is_known:
-                self._hear(request)
+                self._note_heartbeat(request)
         if not self.is_active():
             return None
         image = self._metadata.image
@@ -206,13 +206,13 @@ class ControllerShell:
             should_shut_down=broker.shutting_down,
         )
 
-    def _hear(self, request: Any) -> bool:
+    def _note_heartbeat(self, request: Any) -> bool:
         """Note that a broker lives. Says whether it is one that is watched over."""
         self._meet_brokers(self._now_s())
         session = self._sessions.get(request.broker_id)
         if session is None or session.broker.epoch != request.broker_epoch:
             return False
-        session.heard_s = self._now_s()
+        session.heartbeat_s = self._now_s()
         session.dead, session.lost_s = False, None
         self._peers.deposed = False
         return True
@@ -222,7 +222,7 @@ class ControllerShell:
 
     def _begin_anew(self, now_s: float) -> None:
         for session in self._sessions.values():
-            session.heard_s = now_s
+            session.heartbeat_s = now_s
 
     def _meet_brokers(self, now_s: float) -> None:
         """Open a session for every live broker, and forget those that are gone."""
@@ -278,7 +278,7 @@ class ControllerShell:
     async def _check(self, session: _Session, since_s: float) -> None:
         """Find out whether a broker that has taken no connection since `since_s` is dead (K5)."""
         found = await self._peers.verdict(self._metadata.image, session.broker)
-        if session.heard_s > max(since_s, self._now_s() - 2 * self._interval_s):
+        if session.heartbeat_s > max(since_s, self._now_s() - 2 * self._interval_s):
             return  # its own connections work
         if found is not Verdict.UNKNOWN:
             session.dead, session.lost_s = found is Verdict.DEAD, None
@@ -286,7 +286,7 @@ class ControllerShell:
         now_s = self._now_s()
         if session.lost_s is None:
             session.lost_s = now_s
-            self._told_of_news.set()  # it may have shown itself in the metadata log
+            self._has_news.set()  # it may have shown itself in the metadata log
         if now_s > session.lost_s + self._peers.log_shows_within_s:
             session.dead = True
 
@@ -302,11 +302,13 @@ class ControllerShell:
         now_s = self._now_s()
         dead = [s for s in self._sessions.values() if s.dead]
         others = [s for s in self._sessions.values() if not s.dead]
-        silent = [s for s in others if s.heard_s < now_s - self._session_s]
+        silent = [s for s in others if s.heartbeat_s < now_s - self._session_s]
         # Sessions end one after the other. Whoever lives is heard by then, or at its next beat.
-        hears_any = any(s.heard_s >= now_s - self._session_s / 2 for s in others)
-        if len(others) > 1 and not hears_any:
-            silent = [s for s in silent if s.heard_s < now_s - DEAF_SESSIONS * self._session_s]
+        is_connected = any(s.heartbeat_s >= now_s - self._session_s / 2 for s in others)
+        if len(others) > 1 and not is_connected:
+            silent = [
+                s for s in silent if s.heartbeat_s < now_s - ISOLATED_SESSIONS * self._session_s
+            ]
         return dead + silent
 
     async def _fence_dead(self) -> None:

@@ -84,7 +84,7 @@ class Heartbeats:
             return
         if self._was_controller:
             self._was_controller, self._peers.deposed = False, True
-        if controller is None or not decisions.controller_lives(image):
+        if controller is None or not decisions.is_controller_live(image):
             await self._claim(controller)
         else:
             await self._beat(image, controller)
@@ -100,7 +100,7 @@ class Heartbeats:
         """Tell the controller how far the metadata log goes."""
         image = self._metadata.image
         controller = image.controller
-        if controller is None or not decisions.controller_lives(image):
+        if controller is None or not decisions.is_controller_live(image):
             return
         if controller.incarnation == self._identity.incarnation:
             return
@@ -192,8 +192,8 @@ class Heartbeats:
         while not self._looking.done():
             await asyncio.wait([self._looking], timeout=self._interval_s)
             now_s = asyncio.get_running_loop().time()
-            heard = now_s - self._metadata.heard_s < self._session_s
-            if heard and not self._looking.done():
+            has_answered = now_s - self._metadata.answered_s < self._session_s
+            if has_answered and not self._looking.done():
                 return
         self._check_look()
 

@@ -69,7 +69,7 @@ class MetadataLog:
         self._listeners: list[Listener] = []
         self.appended: Callable[[], None] = lambda: None
         """Called after an append of this broker's own, to have others look."""
-        self.heard_s = 0.0
+        self.answered_s = 0.0
         """When the store last did what it was asked here, on the loop's clock."""
         self._waiting: dict[asyncio.Future[None], int] = {}
         self._snapshot_end = 0
@@ -237,7 +237,7 @@ class MetadataLog:
 
     async def _run(self, protocol: Program[Result]) -> Result:
         result = await self._environment.store.run(protocol)
-        self.heard_s = asyncio.get_running_loop().time()
+        self.answered_s = asyncio.get_running_loop().time()
         return result
 
     def _changed(self, image: MetadataImage) -> None:

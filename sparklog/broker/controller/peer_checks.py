@@ -17,7 +17,7 @@ from kio.schema.errors import ErrorCode
 from sparklog.broker.controller.metadata_log import MetadataLog
 from sparklog.broker.runtime.environment import Address, Network, Unreachable
 from sparklog.cluster.controller import liveness
-from sparklog.cluster.controller.controller import controller_lives
+from sparklog.cluster.controller.controller import is_controller_live
 from sparklog.cluster.controller.liveness import Verdict, Vote
 from sparklog.cluster.metadata.image import Broker, MetadataImage
 from sparklog.cluster.metadata.records import Record
@@ -132,7 +132,7 @@ class PeerChecks:
         """
         own = image.brokers.get(self._broker_id)
         controller = image.controller
-        if own is None or controller is None or not controller_lives(image):
+        if own is None or controller is None or not is_controller_live(image):
             return True
         other = image.brokers[controller.broker_id]
         if other is own:

@@ -82,7 +82,7 @@ def _registered(
     records: list[Record] = [] if image.cluster_secret else [cluster]
     records += election.register(image, record)
     after = image.applied(records, image.end_offset + len(records))
-    if not decisions.controller_lives(after):
+    if not decisions.is_controller_live(after):
         own = record.broker_id, record.incarnation
         records += decisions.claim(after, *own, after.controller)
     return records

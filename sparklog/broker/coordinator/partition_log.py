@@ -41,7 +41,7 @@ class LeaderListener(Protocol):
 
 READ_BYTES: Final = 1 << 20
 SEGMENTS_AHEAD: Final = 16
-ROOM_WAIT_S: Final = 5.0
+MEMORY_WAIT_S: Final = 5.0
 """Longest that an append waits for room in the broker's memory at a time."""
 
 
@@ -131,7 +131,7 @@ class CoordinatorPartition:
         producers.check_marker(*producer, marker.coordinator_epoch, ends_older=ends_older)
         producers.end_verification(producer.producer_id)
 
-    async def take_room(self, size_bytes: int) -> None:
+    async def reserve_memory(self, size_bytes: int) -> None:
         """Take room for an append, waiting for it as long as the epoch lasts.
 
         Raises:
@@ -140,12 +140,12 @@ class CoordinatorPartition:
         while not self._budget.try_take(size_bytes):
             self._led.check_open()
             try:
-                await self._budget.take(size_bytes, ROOM_WAIT_S)
+                await self._budget.take(size_bytes, MEMORY_WAIT_S)
             except SparklogError:
                 continue
             return
 
-    def give_back_room(self, size_bytes: int) -> None:
+    def release_memory(self, size_bytes: int) -> None:
         """Return room for what is not appended after all."""
         self._budget.give_back(size_bytes)
 
@@ -165,7 +165,7 @@ class CoordinatorPartition:
                 return self._led.append_marker(batch, marker, now_ms, ends_older=False)
             return self._led.append_as_coordinator(batch, now_ms)
         except SparklogError:
-            self.give_back_room(len(batch.data))
+            self.release_memory(len(batch.data))
             raise
 
     async def wait_committed(self, end_offset: int, timeout_s: float) -> bool:

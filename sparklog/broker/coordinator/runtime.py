@@ -336,9 +336,9 @@ class CoordinatorRuntime(Generic[S]):
         log, end_offset = led.log, 0
         for batch in batches:
             if batch.data is not None:
-                await log.take_room(len(batch.data.data))
+                await log.reserve_memory(len(batch.data.data))
                 if led.shard is not shard:
-                    log.give_back_room(len(batch.data.data))
+                    log.release_memory(len(batch.data.data))
                     return
                 end_offset = log.append(batch.data, batch.marker)
         while end_offset and not await log.wait_committed(end_offset, self._commit_timeout_s):

@@ -99,13 +99,13 @@ class ShardDirectory(Generic[S]):
     def elsewhere(self, partition: int) -> SparklogError:
         """Return why a partition is not served here, and what a caller does about it."""
         topic = self._metadata.image.topics.get(self._topic)
-        told = f"topic={self._topic} partition={partition} broker_id={self._broker_id}"
+        facts = f"topic={self._topic} partition={partition} broker_id={self._broker_id}"
         if topic is None:
-            return CoordinatorNotAvailable(f"the internal topic is not there yet. {told}")
+            return CoordinatorNotAvailable(f"the internal topic is not there yet. {facts}")
         state = self._metadata.image.partition(PartitionId(topic.topic_id, partition))
         if state is not None and state.leader == self._broker_id:
             return self.is_loading(partition)
-        return NotCoordinator(f"another broker is the coordinator; find it again. {told}")
+        return NotCoordinator(f"another broker is the coordinator; find it again. {facts}")
 
     def is_loading(self, partition: int) -> CoordinatorLoading:
         """Return the error of a partition whose log is being read."""

@@ -87,10 +87,10 @@ async def _replay(
     standing = _newest_of_each_key(rows)
     for at in range(0, standing.num_rows, REPLAYED_AT_ONCE):
         some = standing.slice(at, REPLAYED_AT_ONCE)
-        told = some.column("timestamp").cast("int64").to_pylist()
+        times_ms = some.column("timestamp").cast("int64").to_pylist()
         for offset, timestamp_ms, key, value in zip(
             some.column("offset").to_pylist(),
-            told,
+            times_ms,
             some.column("key").to_pylist(),
             some.column("value").to_pylist(),
             strict=True,

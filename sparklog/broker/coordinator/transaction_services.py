@@ -143,17 +143,17 @@ class AddPartitionsToTxn:
         """
         if code is ErrorCode.none:
             return None
-        told = f"the coordinator of the transaction said {code.name}"
+        reason = f"the coordinator of the transaction said {code.name}"
         if code is ErrorCode.producer_fenced:
-            return InvalidProducerEpoch(f"a newer producer has the transactional id: {told}")
+            return InvalidProducerEpoch(f"a newer producer has the transactional id: {reason}")
         if code is ErrorCode.transaction_abortable:
-            told = f"the partition is not in the transaction: {told}"
-            return TransactionAbortable(told) if can_abort else InvalidTxnState(told)
+            reason = f"the partition is not in the transaction: {reason}"
+            return TransactionAbortable(reason) if can_abort else InvalidTxnState(reason)
         if code is ErrorCode.concurrent_transactions and adds:
-            return ConcurrentTransactions(f"{told}; try again in a moment")
+            return ConcurrentTransactions(f"{reason}; try again in a moment")
         if code in _BUSY:
-            return busy(f"it is not known whether the transaction has the partition: {told}")
-        return _REFUSALS.get(code, Unavailable)(told)
+            return busy(f"it is not known whether the transaction has the partition: {reason}")
+        return _REFUSALS.get(code, Unavailable)(reason)
 
     async def _ask(
         self,

@@ -122,7 +122,7 @@ class FetchService:
                 reading.look(spec.partitions)
             while not (reading.is_enough or reading.historic) and loop.time() < deadline:
                 for led in reading.led.values():
-                    watch.hear(_news(led, spec))
+                    watch.subscribe(_news(led, spec))
                 reading.look(await watch.wait(deadline))
         finally:
             self.waiting -= 1

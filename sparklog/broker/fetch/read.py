@@ -35,7 +35,7 @@ class FetchSpec:
     partitions: Mapping[PartitionId, FetchPosition]
     replica_epoch: int = -1
     """The follower's broker epoch."""
-    told: Mapping[PartitionId, FetchedPartition] = field(default_factory=dict)
+    known: Mapping[PartitionId, FetchedPartition] = field(default_factory=dict)
     """What the client knows of partitions, where that were no records; see `fetch_session`."""
     watch: FetchSubscription | None = None
     """Hears of a follower's partitions; those that rest there are asked for, too."""
@@ -180,11 +180,11 @@ class FetchRead:
         if now_ms is not None:
             who = self.spec.replica_id, self.spec.replica_epoch
             if led.follower_waits(*who, at.offset, now_ms):
-                told = self.spec.told.get(led.where)
-                if told is not None and told.is_of(led):
+                known = self.spec.known.get(led.where)
+                if known is not None and known.is_of(led):
                     if self.spec.watch is not None:
                         self.spec.watch.rest(led.appended_news, at)
-                    return told
+                    return known
             else:
                 led.follower_fetched(*who, at.offset, now_ms)
         batches = self._read(led, at, left, led.shown_end)
@@ -207,13 +207,13 @@ def check_epoch(led: LeaderPartition, current_leader_epoch: int) -> None:
     """
     if current_leader_epoch < 0 or current_leader_epoch == led.leader_epoch:
         return
-    told = (
+    facts = (
         f"partition={led.layout.topic}-{led.layout.partition} "
         f"leader_epoch={current_leader_epoch} current={led.leader_epoch}"
     )
     if current_leader_epoch < led.leader_epoch:
-        raise Fenced(f"the partition has a later leader epoch; refresh metadata. {told}")
-    raise UnknownLeaderEpoch(f"this broker does not know that leader epoch yet; try again. {told}")
+        raise Fenced(f"the partition has a later leader epoch; refresh metadata. {facts}")
+    raise UnknownLeaderEpoch(f"this broker does not know that leader epoch yet; try again. {facts}")
 
 
 def _divergence(led: LeaderPartition, at: FetchPosition) -> EpochEnd | None:

@@ -37,7 +37,7 @@ from sparklog.core.types import PartitionId
 NO_SESSION: Final = 0
 SWEPT_EVERY_S: Final = 1.0
 """So often all partitions of a follower are looked at: it shows that it is still in sync."""
-_NOT_TOLD: Final = -1
+_NOT_SENT: Final = -1
 
 TopicKey = UUID | str | None
 """A topic by its id or, before version 13, its name; None is the id of no topic."""
@@ -61,27 +61,27 @@ class _Part:
     at: FetchPosition
     where: PartitionId | None = None
     """Which partition it was when it was last looked at."""
-    high_watermark: int = _NOT_TOLD
-    log_start_offset: int = _NOT_TOLD
-    told: FetchedPartition | None = None
+    high_watermark: int = _NOT_SENT
+    log_start_offset: int = _NOT_SENT
+    unchanged: FetchedPartition | None = None
     """What the client knows, if it was last found that there is nothing else to say."""
 
     def tell(self, outcome: FetchedPartition | SparklogError) -> bool:
         """Note what the client is told, and say whether it needs to be."""
-        if outcome is self.told:
+        if outcome is self.unchanged:
             return False
-        self.told = None
+        self.unchanged = None
         if isinstance(outcome, SparklogError):
-            self.high_watermark = _NOT_TOLD
+            self.high_watermark = _NOT_SENT
             return True
-        told = (self.high_watermark, self.log_start_offset)
+        before = (self.high_watermark, self.log_start_offset)
         self.high_watermark = outcome.high_watermark
         self.log_start_offset = outcome.log_start_offset
-        is_new = told != (outcome.high_watermark, outcome.log_start_offset)
+        is_new = before != (outcome.high_watermark, outcome.log_start_offset)
         is_below = self.at.offset < outcome.log_start_offset
         if is_new or is_below or outcome.batches or outcome.diverging is not None:
             return True
-        self.told = outcome
+        self.unchanged = outcome
         return False
 
 
@@ -147,7 +147,7 @@ class FetchSession:
         watch = self.watch
         if watch is None:
             return {key: part.at for key, part in self.parts.items()}
-        watch.rouse_told()
+        watch.rouse_changed()
         if now_s - self.swept_s >= SWEPT_EVERY_S:
             self.swept_s = now_s
             watch.resting.clear()
@@ -194,7 +194,7 @@ class FetchContext:
         if session.watch is not None and part.where != where:
             part.where = where
             session.keys[where] = key
-        return part.told
+        return part.unchanged
 
     def roused(self, looked_at: Collection[PartitionId]) -> dict[PartKey, PartitionId]:
         """Return by their keys the partitions that were looked at, though not wanted, for news."""
@@ -274,7 +274,7 @@ class FetchSessionCache:
             return self._next(asked, now_s)
         self._end(asked.session_id)
         session = None
-        if asked.epoch == FIRST_EPOCH and asked.parts and self._has_room(asked, now_s):
+        if asked.epoch == FIRST_EPOCH and asked.parts and self._has_capacity(asked, now_s):
             session = FetchSession.begun(self._new_id(), next_epoch(0), asked, now_s)
             self._sessions[session.session_id] = session
         return FetchContext(dict(asked.parts), session, answers_all=True)
@@ -309,7 +309,7 @@ class FetchSessionCache:
         if session is not None:
             session.close()
 
-    def _has_room(self, asked: RequestedPartition, now_s: float) -> bool:
+    def _has_capacity(self, asked: RequestedPartition, now_s: float) -> bool:
         """Say whether there may be one more; another session goes for it if need be (Y4)."""
         if len(self._sessions) < self._slots:
             return True

@@ -21,28 +21,28 @@ class FetchSubscription(DelayedFetch):
         super().__init__()
         self.resting: dict[PartitionId, FetchPosition] = {}
         """Where partitions would be read that need not be looked at."""
-        self._heard: dict[PartitionId, FetchWaits] = {}
+        self._subscribed: dict[PartitionId, FetchWaits] = {}
 
-    def hear(self, waits: FetchWaits) -> None:
+    def subscribe(self, waits: FetchWaits) -> None:
         """Hear of a partition from now on, of each as its newest leader here tells."""
-        known = self._heard.get(waits.partition)
+        known = self._subscribed.get(waits.partition)
         if known is waits:
             return
         if known is not None:
             known.remove(self)
-        self._heard[waits.partition] = waits
+        self._subscribed[waits.partition] = waits
         waits.add(self)
 
     def rest(self, waits: FetchWaits, at: FetchPosition) -> None:
         """Take in that nothing is to be had of a partition at `at` before there is news of it."""
-        self.hear(waits)
+        self.subscribe(waits)
         self.resting[waits.partition] = at
 
     def rouse(self, where: PartitionId) -> FetchPosition | None:
         """Have a partition looked at; return where it would have been read, if it rested."""
         return self.resting.pop(where, None)
 
-    def rouse_told(self) -> None:
+    def rouse_changed(self) -> None:
         """Have all looked at that there is news of."""
         for where in self.news:
             self.rouse(where)
@@ -52,11 +52,11 @@ class FetchSubscription(DelayedFetch):
         """Hear of a partition no more."""
         self.rouse(where)
         self.news.pop(where, None)
-        heard = self._heard.pop(where, None)
-        if heard is not None:
-            heard.remove(self)
+        waits = self._subscribed.pop(where, None)
+        if waits is not None:
+            waits.remove(self)
 
     def close(self) -> None:
         """Hear of nothing any more."""
-        for where in list(self._heard):
+        for where in list(self._subscribed):
             self.forget(where)

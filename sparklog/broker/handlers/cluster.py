@@ -59,12 +59,12 @@ async def elect_leaders(node: BrokerNode, request: Any, context: RequestContext)
     preferred = getattr(request, "election_type", PREFERRED) == PREFERRED
     decisions = {key: _decision(image, key, preferred) for key in asked}
     decided = await decide_each(node.metadata, decisions)
-    told: dict[str, list[Any]] = {}
+    by_topic: dict[str, list[Any]] = {}
     for topic, number in decisions:
         error: SparklogError | None = decided.refused.get((topic, number))
         if asks_all and isinstance(error, ElectionNotNeeded):
             continue
-        told.setdefault(topic, []).append(
+        by_topic.setdefault(topic, []).append(
             answer.entity(
                 "PartitionResult",
                 partition_id=number,
@@ -77,7 +77,7 @@ async def elect_leaders(node: BrokerNode, request: Any, context: RequestContext)
         error_code=ErrorCode.none,
         replica_election_results=tuple(
             answer.entity("ReplicaElectionResult", topic=topic, partition_result=tuple(results))
-            for topic, results in told.items()
+            for topic, results in by_topic.items()
         ),
     )
 
@@ -147,10 +147,10 @@ async def alter(node: BrokerNode, request: Any, context: RequestContext) -> Any:
 def _results(
     answer: ResponseBuilder, decisions: Mapping[Key, Decision], refused: Mapping[Key, SparklogError]
 ) -> tuple[Any, ...]:
-    told: dict[str, list[Any]] = {}
+    by_topic: dict[str, list[Any]] = {}
     for topic, number in decisions:
         error = refused.get((topic, number))
-        told.setdefault(topic, []).append(
+        by_topic.setdefault(topic, []).append(
             answer.entity(
                 "ReassignablePartitionResponse",
                 partition_index=number,
@@ -160,7 +160,7 @@ def _results(
         )
     return tuple(
         answer.entity("ReassignableTopicResponse", name=name, partitions=tuple(results))
-        for name, results in told.items()
+        for name, results in by_topic.items()
     )
 
 
@@ -192,11 +192,11 @@ async def list_ongoing(node: BrokerNode, request: Any, context: RequestContext) 
         if request.topics is None
         else {(t.name, number) for t in request.topics for number in t.partition_indexes}
     )
-    told: dict[str, list[Any]] = {}
+    by_topic: dict[str, list[Any]] = {}
     for move in reassignment.moves(image):
         name = image.names[move.where.topic_id]
         if asked is None or (name, move.where.partition) in asked:
-            told.setdefault(name, []).append(
+            by_topic.setdefault(name, []).append(
                 answer.entity(
                     "OngoingPartitionReassignment",
                     partition_index=move.where.partition,
@@ -211,7 +211,7 @@ async def list_ongoing(node: BrokerNode, request: Any, context: RequestContext) 
         error_message=None,
         topics=tuple(
             answer.entity("OngoingTopicReassignment", name=name, partitions=tuple(moves))
-            for name, moves in told.items()
+            for name, moves in by_topic.items()
         ),
     )
 
@@ -230,12 +230,12 @@ async def describe_log_dirs(node: BrokerNode, request: Any, context: RequestCont
         if request.topics is None
         else {(t.topic, number) for t in request.topics for number in t.partitions}
     )
-    told: dict[str, list[Any]] = {}
+    by_topic: dict[str, list[Any]] = {}
     for where, size in node.replicas.sizes().items():
         name = image.names.get(where.topic_id)
         if name is None or not (asked is None or (name, where.partition) in asked):
             continue
-        told.setdefault(name, []).append(
+        by_topic.setdefault(name, []).append(
             answer.entity(
                 "DescribeLogDirsPartition",
                 partition_index=where.partition,
@@ -250,7 +250,7 @@ async def describe_log_dirs(node: BrokerNode, request: Any, context: RequestCont
         log_dir=LOG_DIR,
         topics=tuple(
             answer.entity("DescribeLogDirsTopic", name=name, partitions=tuple(parts))
-            for name, parts in told.items()
+            for name, parts in by_topic.items()
         ),
         total_bytes=_UNKNOWN,
         usable_bytes=_UNKNOWN,

@@ -42,10 +42,10 @@ from sparklog.cluster.metadata.records import EVERY_BROKER, Record
 from sparklog.core.config.broker import BROKER_SETTINGS
 from sparklog.core.config.describe import (
     DescribedConfig,
-    broker_told,
-    defaults_told,
-    group_told,
-    topic_told,
+    described_broker,
+    described_defaults,
+    described_group,
+    described_topic,
 )
 from sparklog.core.config.dynamic_broker import ONE_BROKER_SETTINGS
 from sparklog.core.config.group import GROUP_CONFIGS
@@ -79,7 +79,7 @@ _TYPES: Final = {
 
 def entries(
     answer: ResponseBuilder,
-    told: Iterable[DescribedConfig],
+    described: Iterable[DescribedConfig],
     asked: Collection[str] | None,
     *,
     alterable: Collection[str] | None,
@@ -95,14 +95,14 @@ def entries(
             answer, one, alterable is not None and one.setting.name not in alterable,
             synonyms=synonyms, documentation=documentation,
         )
-        for one in told
+        for one in described
         if not asked or one.setting.name in asked
     )  # fmt: skip
 
 
 def _entry(
     answer: ResponseBuilder,
-    told: DescribedConfig,
+    described: DescribedConfig,
     read_only: bool,
     *,
     synonyms: bool,
@@ -110,19 +110,19 @@ def _entry(
 ) -> Any:
     return answer.entity(
         "DescribeConfigsResourceResult",
-        name=told.setting.name,
-        value=told.value,
+        name=described.setting.name,
+        value=described.value,
         read_only=read_only,
-        config_source=told.source,
-        is_sensitive=told.setting.kind is SettingType.PASSWORD,
+        config_source=described.source,
+        is_sensitive=described.setting.kind is SettingType.PASSWORD,
         synonyms=tuple(
             answer.entity("DescribeConfigsSynonym", name=o.name, value=o.value, source=o.source)
-            for o in told.origins
+            for o in described.origins
         )
         if synonyms
         else (),
-        config_type=_TYPES[told.setting.kind],
-        documentation=told.setting.reason if documentation else None,
+        config_type=_TYPES[described.setting.kind],
+        documentation=described.setting.reason if documentation else None,
     )
 
 
@@ -317,7 +317,7 @@ def _result(node: BrokerNode, answer: ResponseBuilder, request: Any, resource: A
     try:
         configs = entries(
             answer,
-            _told(node, resource.resource_type, resource.resource_name),
+            _described(node, resource.resource_type, resource.resource_name),
             resource.configuration_keys,
             alterable=ALTERABLE if resource.resource_type == ConfigResourceType.BROKER else None,
             synonyms=request.include_synonyms,
@@ -335,23 +335,23 @@ def _result(node: BrokerNode, answer: ResponseBuilder, request: Any, resource: A
     )
 
 
-def _told(node: BrokerNode, resource_type: int, name: str) -> list[DescribedConfig]:
+def _described(node: BrokerNode, resource_type: int, name: str) -> list[DescribedConfig]:
     if resource_type == ConfigResourceType.TOPIC:
         topic = changes.known_topic(node.metadata.image, name)
-        return topic_told(topic.configs, topic.defaults)
+        return described_topic(topic.configs, topic.defaults)
     if resource_type == ConfigResourceType.BROKER:
         defaults = node.metadata.image.broker_configs.get(EVERY_BROKER, {})
         if name == EVERY_BROKER:
-            return defaults_told(defaults, set_only=True)
+            return described_defaults(defaults, set_only=True)
         if name != str(node.broker_id):
             raise InvalidRequest(
                 "a broker knows its own settings only; ask that one. "
                 f"broker={node.broker_id} asked={name}"
             )
         own = node.metadata.image.broker_configs.get(name, {})
-        return broker_told(node.config, own, defaults)
+        return described_broker(node.config, own, defaults)
     if resource_type == ConfigResourceType.GROUP:
-        return group_told(node.metadata.image.group_configs.get(name, {}), node.config)
+        return described_group(node.metadata.image.group_configs.get(name, {}), node.config)
     raise InvalidRequest(
         f"only topics, brokers and groups have settings. resource_type={resource_type}"
     )

@@ -43,9 +43,9 @@ async def consumer_group_heartbeat(node: BrokerNode, request: Any, context: Requ
     """Answer with the member's epoch and, when that is news, what it may read."""
     answer = ResponseBuilder.to(request)
     asked = _asked(node, request, context)
-    await _hear_of_new_topics(node, asked)
+    await _read_new_topics(node, asked)
     try:
-        told = await node.groups.consumer_heartbeat(asked)
+        result = await node.groups.consumer_heartbeat(asked)
     except SparklogError as error:
         return answer.response(
             throttle_time=NO_THROTTLE,
@@ -60,10 +60,10 @@ async def consumer_group_heartbeat(node: BrokerNode, request: Any, context: Requ
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
         error_message=None,
-        member_id=told.member_id,
-        member_epoch=told.epoch,
-        heartbeat_interval=timedelta(milliseconds=told.heartbeat_interval_ms),
-        assignment=_assignment(answer, told),
+        member_id=result.member_id,
+        member_epoch=result.epoch,
+        heartbeat_interval=timedelta(milliseconds=result.heartbeat_interval_ms),
+        assignment=_assignment(answer, result),
     )
 
 
@@ -93,7 +93,7 @@ def _owned(topics: Any) -> Parts | None:
     return frozenset((t.topic_id or _NO_ID, int(number)) for t in topics for number in t.partitions)
 
 
-async def _hear_of_new_topics(node: BrokerNode, asked: ConsumerHeartbeat) -> None:
+async def _read_new_topics(node: BrokerNode, asked: ConsumerHeartbeat) -> None:
     """Look for topics that another broker may just have created: the next heartbeat is far off."""
     if all(name in node.metadata.image.topics for name in asked.names or ()):
         return
@@ -103,8 +103,8 @@ async def _hear_of_new_topics(node: BrokerNode, asked: ConsumerHeartbeat) -> Non
         pass  # they are read once they are heard of
 
 
-def _assignment(answer: ResponseBuilder, told: ConsumerHeartbeatAnswer) -> Any:
-    if told.assignment is None:
+def _assignment(answer: ResponseBuilder, result: ConsumerHeartbeatAnswer) -> Any:
+    if result.assignment is None:
         return None
     return answer.entity(
         "Assignment",
@@ -112,7 +112,7 @@ def _assignment(answer: ResponseBuilder, told: ConsumerHeartbeatAnswer) -> Any:
             answer.entity(
                 "TopicPartitions", topic_id=topic_id, partitions=tuple(n for _, n in parts)
             )
-            for topic_id, parts in groupby(sorted(told.assignment), itemgetter(0))
+            for topic_id, parts in groupby(sorted(result.assignment), itemgetter(0))
         ),
     )
 

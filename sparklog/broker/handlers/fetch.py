@@ -70,9 +70,9 @@ async def handle(node: BrokerNode, request: Any, context: RequestContext) -> Any
         key: where if isinstance(where, SparklogError) else fetched[where]
         for key, where in found.items()
     }
-    told = {key: one for key, one in outcomes.items() if turn.answers(key, one)}
-    throttle = _charge(node, quota, context, told.values())
-    return _response(answer, node.metadata.image, turn.session_id, found, told, throttle)
+    sent = {key: one for key, one in outcomes.items() if turn.answers(key, one)}
+    throttle = _charge(node, quota, context, sent.values())
+    return _response(answer, node.metadata.image, turn.session_id, found, sent, throttle)
 
 
 def _quota(node: BrokerNode, request: Any) -> Quotas:
@@ -84,11 +84,11 @@ def _charge(
     node: BrokerNode,
     quotas: Quotas,
     context: RequestContext,
-    told: Iterable[FetchedPartition | SparklogError],
+    sent: Iterable[FetchedPartition | SparklogError],
 ) -> timedelta:
     if not quotas:
         return NO_THROTTLE
-    read = (part for part in told if isinstance(part, FetchedPartition))
+    read = (part for part in sent if isinstance(part, FetchedPartition))
     size_bytes = sum(len(batch) for part in read for batch in part.batches)
     return node.throttle.charge(quotas, CONSUMER_BYTE_RATE, context.client_id, size_bytes)
 
@@ -145,14 +145,14 @@ def _spec(
     if most is not None:
         max_bytes = min(max_bytes, most)
     partitions: dict[PartitionId, FetchPosition] = {}
-    told: dict[PartitionId, FetchedPartition] = {}
+    known: dict[PartitionId, FetchedPartition] = {}
     for key, where in found.items():
         if isinstance(where, SparklogError):
             continue
         partitions[where] = turn.wanted[key]
-        known = turn.placed(key, where)
-        if known is not None:
-            told[where] = known
+        unchanged = turn.placed(key, where)
+        if unchanged is not None:
+            known[where] = unchanged
     replica = getattr(request, "replica_state", None)
     return FetchSpec(
         replica_id=_replica_id(request),
@@ -162,7 +162,7 @@ def _spec(
         max_bytes=max_bytes,
         isolation=request.isolation_level,
         partitions=partitions,
-        told=told,
+        known=known,
         watch=turn.watch,
     )
 
@@ -181,12 +181,12 @@ def _response(
     image: MetadataImage,
     session_id: int,
     found: Mapping[PartKey, PartitionId | SparklogError],
-    told: Mapping[PartKey, FetchedPartition | SparklogError],
+    sent: Mapping[PartKey, FetchedPartition | SparklogError],
     throttle: timedelta,
 ) -> Any:
     leaders: set[int] = set()
     topics: dict[TopicKey, list[Any]] = {}
-    for key, outcome in told.items():
+    for key, outcome in sent.items():
         name, number = key
         if isinstance(outcome, FetchedPartition):
             part = _read(answer, number, outcome)

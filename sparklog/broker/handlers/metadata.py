@@ -52,7 +52,7 @@ from sparklog.core.errors import (
     SparklogError,
     UnknownTopicOrPartition,
 )
-from sparklog.core.topic_names import CLOSED_TOPICS, TOLD_AS_INTERNAL
+from sparklog.core.topic_names import CLOSED_TOPICS, LISTED_AS_INTERNAL
 from sparklog.protocol.api_keys import APIS, FEATURES, Api, advertised
 from sparklog.protocol.messages.builder import ResponseBuilder
 from sparklog.protocol.messages.frames import RequestHeader
@@ -73,10 +73,10 @@ async def metadata(node: BrokerNode, request: Any, context: RequestContext) -> A
     refused: dict[str, SparklogError] = {}
     if not asks_all:
         image, refused = await _with_missing(node, request, image)
-    shown = node.sight.for_clients(image)
+    shown = node.reachability.for_clients(image)
     if _names_others(node, shown, None if asks_all else request.topics):
-        await node.sight.hear()
-        shown = node.sight.for_clients(node.metadata.image)
+        await node.reachability.wait_for_news()
+        shown = node.reachability.for_clients(node.metadata.image)
     asks_operations = bool(getattr(request, "include_topic_authorized_operations", False))
     operations = TOPIC_OPERATIONS if asks_operations else NOT_ASKED
     if asks_all:
@@ -169,7 +169,7 @@ def _asked(
         error_code=error,
         name=nameless if name is None else name,
         topic_id=getattr(asked, "topic_id", None),
-        is_internal=name in TOLD_AS_INTERNAL,
+        is_internal=name in LISTED_AS_INTERNAL,
         partitions=(),
         topic_authorized_operations=operations,
     )
@@ -332,7 +332,7 @@ async def _coordinators(node: BrokerNode, topic: Topic, keys: Sequence[str]) -> 
 
     found = look()
     if any(isinstance(who, Broker) and who.broker_id != node.broker_id for who in found.values()):
-        await node.sight.hear()
+        await node.reachability.wait_for_news()
         found = look()
     with suppress(TimeoutError):
         async with asyncio.timeout(ELECTED_WITHIN_S):
@@ -343,7 +343,7 @@ async def _coordinators(node: BrokerNode, topic: Topic, keys: Sequence[str]) -> 
 
 
 def _coordinator(node: BrokerNode, topic: Topic, key: str) -> Broker | SparklogError:
-    image = node.sight.for_clients(node.metadata.image)
+    image = node.reachability.for_clients(node.metadata.image)
     topic = image.topics.get(topic.name, topic)
     partition = partition_for(key, topic.partitions)
     leader = topic.partition_states[partition].leader

@@ -120,9 +120,9 @@ def answer(node: BrokerNode, request: Any, outcomes: Sequence[Outcome], throttle
         for at, asked in enumerate(request.topic_data)
         for number in range(len(asked.partition_data))
     )
-    told = dict(zip(places, outcomes, strict=True))
-    _count(node, request, topics, told)
-    return _response(ResponseBuilder.to(request), image, request, topics, told, throttle)
+    results = dict(zip(places, outcomes, strict=True))
+    _count(node, request, topics, results)
+    return _response(ResponseBuilder.to(request), image, request, topics, results, throttle)
 
 
 async def _produce(

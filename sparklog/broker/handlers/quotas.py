@@ -41,7 +41,7 @@ async def describe(node: BrokerNode, request: Any, context: RequestContext) -> A
         entries = tuple(
             answer.entity(
                 "EntryData",
-                entity=_told(answer, entity),
+                entity=_entity_of(answer, entity),
                 values=tuple(answer.entity("ValueData", key=k, value=v) for k, v in values.items()),
             )
             for entity, values in node.metadata.image.client_quotas.items()
@@ -67,7 +67,7 @@ async def alter(node: BrokerNode, request: Any, context: RequestContext) -> Any:
         entries=tuple(
             answer.entity(
                 "EntryData",
-                entity=_told(answer, _named(entry)),
+                entity=_entity_of(answer, _named(entry)),
                 **error_fields(decided.refused.get(number)),
             )
             for number, entry in enumerate(request.entries)
@@ -94,7 +94,7 @@ def _named(entry: Any) -> QuotaEntity:
     return tuple((part.entity_type, part.entity_name) for part in entry.entity)
 
 
-def _told(answer: ResponseBuilder, entity: QuotaEntity) -> tuple[Any, ...]:
+def _entity_of(answer: ResponseBuilder, entity: QuotaEntity) -> tuple[Any, ...]:
     return tuple(
         answer.entity("EntityData", entity_type=kind, entity_name=name) for kind, name in entity
     )

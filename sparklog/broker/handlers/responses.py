@@ -13,7 +13,7 @@ from sparklog.broker.runtime.request import UNTHROTTLED
 from sparklog.cluster.metadata.image import Broker, MetadataImage, Topic
 from sparklog.cluster.metadata.records import NO_LEADER
 from sparklog.core.errors import InvalidRequest, SparklogError
-from sparklog.core.topic_names import TOLD_AS_INTERNAL
+from sparklog.core.topic_names import LISTED_AS_INTERNAL
 from sparklog.protocol.messages.builder import ResponseBuilder
 from sparklog.protocol.topic_ids import uuid_of
 
@@ -111,7 +111,7 @@ def described(
         error_code=ErrorCode.none,
         name=topic.name,
         topic_id=uuid_of(topic.topic_id),
-        is_internal=topic.name in TOLD_AS_INTERNAL,
+        is_internal=topic.name in LISTED_AS_INTERNAL,
         partitions=tuple(
             answer.entity(
                 f"{message}Partition",

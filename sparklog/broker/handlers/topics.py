@@ -39,7 +39,7 @@ from sparklog.cluster.metadata import changes
 from sparklog.cluster.metadata.changes import ExistingTopics
 from sparklog.cluster.metadata.image import MetadataImage, Topic
 from sparklog.cluster.metadata.records import Record
-from sparklog.core.config.describe import topic_told
+from sparklog.core.config.describe import described_topic
 from sparklog.core.config.model import understood_configs
 from sparklog.core.config.topic import TOPIC_SETTINGS
 from sparklog.core.entropy import new_nonce, new_topic_id
@@ -154,13 +154,13 @@ def _result(
         configs=tuple(
             answer.entity(
                 "CreatableTopicConfigs",
-                name=told.setting.name,
-                value=told.value,
+                name=described.setting.name,
+                value=described.value,
                 read_only=False,
-                config_source=told.source,
+                config_source=described.source,
                 is_sensitive=False,
             )
-            for told in topic_told(topic.configs, topic.defaults)
+            for described in described_topic(topic.configs, topic.defaults)
         )
         if _has_configs(answer)
         else (),
@@ -265,10 +265,10 @@ async def _delete_objects(node: BrokerNode, topic: Topic) -> None:
         burials = [
             store.run(write_tombstone(PartitionView(one), new_nonce(entropy))) for one in layouts
         ]
-        graves = await asyncio.gather(*burials)
+        tombstones = await asyncio.gather(*burials)
         await asyncio.sleep(delay_ms / 1000)
-        for layout, grave in zip(layouts, graves, strict=True):
-            doomed, problem = await store.run(deletable_objects(layout, grave))
+        for layout, tombstone in zip(layouts, tombstones, strict=True):
+            doomed, problem = await store.run(deletable_objects(layout, tombstone))
             for info in doomed:
                 await store.delete(info.key)
             if problem:

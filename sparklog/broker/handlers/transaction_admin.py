@@ -96,7 +96,7 @@ async def list_transactions(node: BrokerNode, request: Any, context: RequestCont
     answer = ResponseBuilder.to(request)
     unknown = tuple(name for name in request.state_filters if name not in STATES)
     states = {STATES[name] for name in request.state_filters if name in STATES}
-    nobody = bool(request.state_filters) and not states
+    matches_none = bool(request.state_filters) and not states
     try:
         found = await node.transactions.coordinator.list_transactions(
             states,
@@ -123,7 +123,7 @@ async def list_transactions(node: BrokerNode, request: Any, context: RequestCont
                 transaction_state=one.state.label,
             )
             for one in found
-            if not nobody
+            if not matches_none
         ),
     )
 

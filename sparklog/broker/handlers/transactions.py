@@ -258,7 +258,7 @@ async def add_offsets_to_txn(node: BrokerNode, request: Any, context: RequestCon
 
 END_TXN_FENCED_SINCE: Final = 2
 EPOCH_BUMP_VERSION: Final = 5
-NOBODY: Final = ProducerIdentity(-1, -1)
+NO_IDENTITY: Final = ProducerIdentity(-1, -1)
 
 
 async def end_txn(node: BrokerNode, request: Any, context: RequestContext) -> Any:
@@ -270,7 +270,7 @@ async def end_txn(node: BrokerNode, request: Any, context: RequestContext) -> An
         bool(request.committed),
         EPOCH_BUMP_SINCE if answer.version >= EPOCH_BUMP_VERSION else 0,
     )
-    code, identity = ErrorCode.none, NOBODY
+    code, identity = ErrorCode.none, NO_IDENTITY
     try:
         identity = await node.transactions.coordinator.end(asked)
     except SparklogError as error:

@@ -53,12 +53,12 @@ class InFlightRequest:
     started_s: float = 0.0
     task: asyncio.Task[None] | None = None
     done: bool = False
-    told: bytearray | None = None
+    answer_frame: bytearray | None = None
     """The answer; None when done: the client wants none."""
 
     def answer(self, frame: bytearray, throttle: timedelta = UNTHROTTLED) -> None:
         """Send this when those before it have gone."""
-        self.told = frame
+        self.answer_frame = frame
         if throttle:
             self.owner.throttle(throttle)
         self.owner.finished(self)
@@ -278,7 +278,7 @@ class Connection(asyncio.Protocol):
     def _wait_for_intake(self) -> None:
         if not self._waiting_for_intake:
             self._waiting_for_intake = True
-            self._service.intake.wait(self._intake_has_room)
+            self._service.intake.wait(self._memory_released)
 
     def _decoded(self, frame: bytes) -> InFlightRequest:
         if produce_fast_path.is_produce(frame):
@@ -292,7 +292,7 @@ class Connection(asyncio.Protocol):
                 raise
             header = RequestHeader(Api.API_VERSIONS, 0, error.header.correlation_id)
             answer = frames.encode_response(header, self._service.refuse(error.header))
-            return InFlightRequest(self, header, None, len(frame), done=True, told=answer)
+            return InFlightRequest(self, header, None, len(frame), done=True, answer_frame=answer)
         return InFlightRequest(self, header, request, len(frame))
 
     def _start_next(self, exchange: InFlightRequest) -> bool:
@@ -360,7 +360,7 @@ class Connection(asyncio.Protocol):
         self._throttled = None
         self._advance()
 
-    def _intake_has_room(self) -> None:
+    def _memory_released(self) -> None:
         self._waiting_for_intake = False
         self._advance()
 
@@ -371,7 +371,7 @@ class Connection(asyncio.Protocol):
             if throttle:
                 self.throttle(throttle)
             if response is not None and not isinstance(response, NoResponse):
-                exchange.told = frames.encode_response(exchange.header, response)
+                exchange.answer_frame = frames.encode_response(exchange.header, response)
         except CloseConnection as error:
             level = logging.DEBUG if isinstance(error, ExpectedClose) else logging.INFO
             logger.log(level, "closing a connection: %s client=%s", error, self._host)
@@ -422,7 +422,7 @@ class Connection(asyncio.Protocol):
         """Send every answer that has no unanswered request before it."""
         ready = []
         while self._exchanges and self._exchanges[0].done:
-            answer = self._exchanges.popleft().told
+            answer = self._exchanges.popleft().answer_frame
             if answer is not None:
                 ready.append(answer)
         if ready and self._transport is not None:

@@ -28,7 +28,7 @@ from sparklog.cluster.metadata.image import Broker, MetadataImage, Topic
 from sparklog.cluster.metadata.records import NO_LEADER
 
 LISTED_ON_S: Final = 5.0
-HEARD_WITHIN_S: Final = 0.01
+NEWS_WITHIN_S: Final = 0.01
 """Time after which this broker has heard what clients have; up to 5 ms on two busy cores. Clients
 ask when they start, every few minutes, and when something happened."""
 
@@ -72,9 +72,9 @@ class ReachabilityTracker:
         """See `environment.Network`."""
         await self._network.close()
 
-    async def hear(self) -> None:
+    async def wait_for_news(self) -> None:
         """Wait until this broker has heard of whatever made a client ask."""
-        await asyncio.sleep(HEARD_WITHIN_S)
+        await asyncio.sleep(NEWS_WITHIN_S)
 
     def for_clients(self, image: MetadataImage) -> MetadataImage:
         """Return the image as clients shall see it.

@@ -116,8 +116,8 @@ class Server:
     def _accept(self) -> asyncio.Protocol:
         connections_max = self.in_force().whole("max.connections")
         if len(self._connections) >= connections_max:
-            told = "refusing connections: raise max.connections=%d"
-            self._refused.warn(logger, told, connections_max)
+            message = "refusing connections: raise max.connections=%d"
+            self._refused.warn(logger, message, connections_max)
             return _RejectedConnection()
         connection = Connection(self._service)
         self._connections.add(connection)

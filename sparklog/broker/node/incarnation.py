@@ -146,7 +146,7 @@ class Incarnation:
             """Say whether what it leads and has not flushed is better waited for."""
             me, now_s = identity.broker_id, loop.time()
             return (now_s <= until_s and bool(election.only_holds(image, me, drained))) or (
-                now_s <= alone_until_s and bool(election.left_to_nobody(image, me, drained))
+                now_s <= alone_until_s and bool(election.leaderless_without(image, me, drained))
             )
 
         while is_needed(self._metadata.image):

@@ -40,8 +40,8 @@ from sparklog.core.errors import Fenced, InvalidConfig, OutcomeUnknown, Sparklog
 
 logger = logging.getLogger(__name__)
 
-LIVES_MAX: Final = 10
-LIVES_WITHIN_S: Final = 60.0
+INCARNATIONS_MAX: Final = 10
+INCARNATIONS_WITHIN_S: Final = 60.0
 """A broker that begins anew this often in this time gives up: something is wrong for good."""
 RESTART_PAUSE_S: Final = 0.05
 STORE_RETRY_S: Final = 1.0
@@ -70,21 +70,21 @@ class BrokerNode:
         self.broker_id = node_id(config)
         self.config = config
         session_s = config.whole("broker.session.timeout.ms") / 1000
-        self.sight = ReachabilityTracker(environment.network, session_s, self.broker_id)
-        self.environment = replace(environment, network=self.sight)
-        self.sight.introduce(self._client_id_at)
+        self.reachability = ReachabilityTracker(environment.network, session_s, self.broker_id)
+        self.environment = replace(environment, network=self.reachability)
+        self.reachability.introduce(self._client_id_at)
         self.address = address
         self.metrics = BrokerMetrics() if metrics is None else metrics
         self.throttle = ClientQuotas(config, self.metrics)
         self.metadata = MetadataLog(self.environment)
-        self.metadata.subscribe(self.sight.saw)
+        self.metadata.subscribe(self.reachability.saw)
         self._settings = SettingsInForce(config, self.metadata, self.broker_id)
-        self._peers = PeerChecks(self.sight, self.metadata, self.broker_id, session_s)
+        self._peers = PeerChecks(self.reachability, self.metadata, self.broker_id, session_s)
         self.producer_ids = ProducerIds(self.metadata, self.broker_id)
         slots = config.whole("max.incremental.fetch.session.cache.slots")
         self.fetch_sessions = FetchSessionCache(slots, environment.entropy)
         self._make_replicas = make_replicas
-        self._life: Incarnation | None = None
+        self._incarnation: Incarnation | None = None
         self._alive = asyncio.Event()
         """Set from the start of the first life on."""
         self._reborn = asyncio.Event()
@@ -92,34 +92,34 @@ class BrokerNode:
         self._stopping = False
         self._stopped = asyncio.Event()
         self._changing = asyncio.Lock()
-        self._began_s: deque[float] = deque(maxlen=LIVES_MAX)
+        self._began_s: deque[float] = deque(maxlen=INCARNATIONS_MAX)
         self._watch_gauges()
 
     @property
-    def life(self) -> Incarnation:
+    def current_incarnation(self) -> Incarnation:
         """Return the newest life; there is none before `start` has ended."""
-        assert self._life is not None, "the broker has not started"
-        return self._life
+        assert self._incarnation is not None, "the broker has not started"
+        return self._incarnation
 
     @property
     def replicas(self) -> Replicas:
         """Return the partitions held here."""
-        return self.life.replicas
+        return self.current_incarnation.replicas
 
     @property
     def groups(self) -> GroupCoordinator:
         """Return the coordinator of groups."""
-        return self.life.groups
+        return self.current_incarnation.groups
 
     @property
     def transactions(self) -> TransactionServices:
         """Return what is done for transactions."""
-        return self.life.transactions
+        return self.current_incarnation.transactions
 
     @property
     def incarnation(self) -> str:
         """Return which of its lives this is."""
-        return self.life.identity.incarnation
+        return self.current_incarnation.identity.incarnation
 
     def settings_in_force(self) -> BrokerConfig:
         """Return this broker's settings, with what was changed for it since it started."""
@@ -147,7 +147,7 @@ class BrokerNode:
         """
         await self.metadata.open()
         async with self._changing:
-            while self._life is None:
+            while self._incarnation is None:
                 try:
                     await self._begin()
                 except Fenced as error:
@@ -164,32 +164,32 @@ class BrokerNode:
         while not self._stopped.is_set():
             stopped = spawn(self._stopped.wait())
             try:
-                ended = self.life.ended
+                ended = self.current_incarnation.ended
                 await asyncio.wait((stopped, ended), return_when=asyncio.FIRST_COMPLETED)
             finally:
                 stopped.cancel()
             async with self._changing:
                 if not self._stopped.is_set():
-                    await self._next_life(ended.result())
+                    await self._next_incarnation(ended.result())
 
     async def stop(self, *, drain: bool = True) -> None:
         """End; with `drain`, first hand over everything so that nobody has to recover it."""
         self._stopping = True
         async with self._changing:
-            if self._life is None or self._stopped.is_set():
+            if self._incarnation is None or self._stopped.is_set():
                 return
             if drain:
                 try:
-                    if self._life.ended.done():
+                    if self._incarnation.ended.done():
                         await self._begin_to_leave()
-                    if not self._life.ended.done():
-                        await self._life.leave()
+                    if not self._incarnation.ended.done():
+                        await self._incarnation.leave()
                 except SparklogError as error:
                     logger.warning(
                         "left without handing over broker_id=%d %s", self.broker_id, error
                     )
             self._stopped.set()
-            await self._life.stop()
+            await self._incarnation.stop()
 
     @property
     def has_started(self) -> bool:
@@ -202,7 +202,7 @@ class BrokerNode:
 
     def background(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run `work` beside requests, until this life ends."""
-        self.life.background(work, name)
+        self.current_incarnation.background(work, name)
 
     async def broker_heartbeat(self, request: Any) -> HeartbeatAnswer | None:
         """Answer a heartbeat as the controller, or a watch that the controller holds here.
@@ -215,7 +215,7 @@ class BrokerNode:
             answer = await self._watched(request)
         else:
             await self._alive.wait()
-            answer = await self.life.controller.heartbeat(request)
+            answer = await self.current_incarnation.controller.heartbeat(request)
         return answer
 
     async def _probed(self, request: Any) -> HeartbeatAnswer:
@@ -224,8 +224,11 @@ class BrokerNode:
             found = await self._peers.vote(request.broker_id, request.broker_epoch)
             unknown = ErrorCode.stale_broker_epoch if found is Vote.UNKNOWN else ErrorCode.none
             return HeartbeatAnswer(unknown, is_fenced=found is not Vote.REACHED)
-        life = self._life
-        if life is None or life.identity.broker_epoch != request.broker_epoch:
+        current_incarnation = self._incarnation
+        if (
+            current_incarnation is None
+            or current_incarnation.identity.broker_epoch != request.broker_epoch
+        ):
             return HeartbeatAnswer(ErrorCode.stale_broker_epoch, is_fenced=True)
         return HeartbeatAnswer(ErrorCode.none, is_fenced=False)
 
@@ -241,7 +244,9 @@ class BrokerNode:
         return HeartbeatAnswer(ErrorCode.stale_broker_epoch, is_fenced=True)
 
     def _is_later_than(self, broker_epoch: int) -> bool:
-        return self._life is not None and self._life.identity.broker_epoch > broker_epoch
+        return (
+            self._incarnation is not None and self._incarnation.identity.broker_epoch > broker_epoch
+        )
 
     async def _begin(self) -> None:
         """Start the next life. Under the lock.
@@ -254,7 +259,7 @@ class BrokerNode:
         identity = await register(
             self.environment, self.metadata, self.broker_id, self.address, rack
         )
-        life = Incarnation(
+        current_incarnation = Incarnation(
             self.environment,
             self.config,
             identity,
@@ -263,16 +268,16 @@ class BrokerNode:
             self._make_replicas,
             self._peers,
         )
-        await life.start()
-        self._life = life
+        await current_incarnation.start()
+        self._incarnation = current_incarnation
         self._alive.set()
         self._reborn.set()
         self._reborn = asyncio.Event()
         logger.info("broker lives identity=%s address=%s", identity, self.address)
 
-    async def _next_life(self, why: BaseException) -> None:
+    async def _next_incarnation(self, why: BaseException) -> None:
         logger.warning("broker begins anew broker_id=%d because %r", self.broker_id, why)
-        await self.life.stop()
+        await self.current_incarnation.stop()
         await asyncio.sleep(RESTART_PAUSE_S)
         try:
             image = await self.metadata.catch_up()
@@ -293,10 +298,14 @@ class BrokerNode:
         """Start the next life as soon as the store and whoever deposed the last one let it."""
         while not self._stopping:
             now_s = asyncio.get_running_loop().time()
-            if len(self._began_s) == LIVES_MAX and now_s - self._began_s[0] < LIVES_WITHIN_S:
+            if (
+                len(self._began_s) == INCARNATIONS_MAX
+                and now_s - self._began_s[0] < INCARNATIONS_WITHIN_S
+            ):
                 raise Unavailable(
                     "the broker began anew too often; see the errors before this one. "
-                    f"broker_id={self.broker_id} times={LIVES_MAX} within_s={LIVES_WITHIN_S}"
+                    f"broker_id={self.broker_id} times={INCARNATIONS_MAX} "
+                    f"within_s={INCARNATIONS_WITHIN_S}"
                 )
             try:
                 if self._peers.deposed:
@@ -326,7 +335,7 @@ class BrokerNode:
         others = [b for b in image.eligible_brokers() if b.broker_id != self.broker_id]
         if others or own is None or own.incarnation != self.incarnation:
             return
-        await self.life.stop()
+        await self.current_incarnation.stop()
         await self._begin()
 
     async def _until_linked(self) -> None:
@@ -345,10 +354,10 @@ class BrokerNode:
 
     def _watch_gauges(self) -> None:
         watch, metadata = self.metrics.watch, self.metadata
-        self.metrics.broken_links = self.sight.links.states
+        self.metrics.broken_links = self.reachability.links.states
 
         def active() -> int:
-            return int(self._life is not None and self._life.controller.is_active())
+            return int(self._incarnation is not None and self._incarnation.controller.is_active())
 
         def offline() -> int:
             if not active():

@@ -217,12 +217,12 @@ class LeaderPartition:
         is_log_append = self.rules.batches.timestamp_type is TimestampType.LOG_APPEND_TIME
         known = self._check(batch.header, verification)
         if known is not None:
-            told_ms = known.append_time_ms if is_log_append else NO_TIMESTAMP_MS
-            return AppendedBatch(known.base_offset, known.end_offset, told_ms, repeated=True)
+            shown_ms = known.append_time_ms if is_log_append else NO_TIMESTAMP_MS
+            return AppendedBatch(known.base_offset, known.end_offset, shown_ms, repeated=True)
         base_offset = self._append(batch, now_ms if is_log_append else None)
         self.producers.record(batch.header, base_offset, now_ms)
-        told_ms = now_ms if is_log_append else NO_TIMESTAMP_MS
-        return AppendedBatch(base_offset, self.tail.end_offset, told_ms, repeated=False)
+        shown_ms = now_ms if is_log_append else NO_TIMESTAMP_MS
+        return AppendedBatch(base_offset, self.tail.end_offset, shown_ms, repeated=False)
 
     def append_references(
         self,

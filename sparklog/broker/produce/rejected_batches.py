@@ -117,16 +117,16 @@ class RejectedBatches:
         """
         refused = self._kept(_RejectedKey(where, header.producer_id, header.producer_epoch), now_s)
         first, since_s, comes_again = refused or _RejectedBatch(header.base_sequence, now_s, True)
-        told = (
+        facts = (
             f"partition={where} producer_id={header.producer_id} "
             f"producer_epoch={header.producer_epoch} base_sequence={header.base_sequence}"
         )
         if header.base_sequence > first and not comes_again:
-            raise OutOfOrderSequence(f"a batch before this one was refused; see why. {told}")
+            raise OutOfOrderSequence(f"a batch before this one was refused; see why. {facts}")
         if header.base_sequence > first or (may_stray and now_s - since_s < STRAY_S):
             raise NotServing(
                 "a batch before this one is missing and may be on its way; send them again in "
-                f"order. {told}"
+                f"order. {facts}"
             )
 
     def settle(self, where: PartitionId, header: BatchHeader) -> None:

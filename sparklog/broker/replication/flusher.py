@@ -272,9 +272,9 @@ class Flusher:
 
     def _give_up(self, led: LeaderPartition, error: SparklogError) -> None:
         if isinstance(error, DataCorrupt):
-            told = damaged(led.layout, error)
-            logger.error("partition given up, nobody leads it now: %s", told)
-            led.retire(told)
+            reason = damaged(led.layout, error)
+            logger.error("partition given up, nobody leads it now: %s", reason)
+            led.retire(reason)
         else:
             logger.warning("deposed partition=%s epoch=%d", led.where, led.leader_epoch)
             led.retire(NotServing(f"deposed; refresh metadata. partition={led.where}"))

@@ -128,8 +128,8 @@ class LeadershipHandover:
             except NotServing:
                 return False
             except (Unavailable, OutcomeUnknown) as error:
-                told = "draining is interrupted partition=%s %s"
-                self._interrupted.warn(logger, told, led.where, error)
+                text = "draining is interrupted partition=%s %s"
+                self._interrupted.warn(logger, text, led.where, error)
             await asyncio.sleep(RETRY_S)
         return False
 

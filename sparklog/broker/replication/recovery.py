@@ -232,8 +232,8 @@ class LeaderRecovery:
                 logger.warning("deposed while recovering partition=%s %s", role.where, error)
                 return None
             except (Unavailable, OutcomeUnknown) as error:
-                told = "recovery interrupted partition=%s %s"
-                self._interrupted.warn(logger, told, role.where, error)
+                text = "recovery interrupted partition=%s %s"
+                self._interrupted.warn(logger, text, role.where, error)
             except DataCorrupt as error:
                 before, role.damage = role.damage, damaged(role.layout, error)
                 if str(before) != str(role.damage):  # tried again and again: said once

@@ -19,18 +19,18 @@ class RateLimitedLog:
         self._said_s = -inf
         self._unsaid = 0
 
-    def warn(self, logger: logging.Logger, told: str, *args: object) -> None:
+    def warn(self, logger: logging.Logger, text: str, *args: object) -> None:
         """Log a warning, with how often it was not said before, or count it if one is recent."""
-        self._say(logger, logging.WARNING, told, args)
+        self._say(logger, logging.WARNING, text, args)
 
-    def error(self, logger: logging.Logger, told: str, *args: object) -> None:
+    def error(self, logger: logging.Logger, text: str, *args: object) -> None:
         """Log an error in the same way."""
-        self._say(logger, logging.ERROR, told, args)
+        self._say(logger, logging.ERROR, text, args)
 
-    def _say(self, logger: logging.Logger, level: int, told: str, args: tuple[object, ...]) -> None:
+    def _say(self, logger: logging.Logger, level: int, text: str, args: tuple[object, ...]) -> None:
         now_s = asyncio.get_running_loop().time()
         if now_s - self._said_s < EVERY_S:
             self._unsaid += 1
             return
-        logger.log(level, "%s unsaid_before=%d", told % args, self._unsaid)
+        logger.log(level, "%s unsaid_before=%d", text % args, self._unsaid)
         self._unsaid, self._said_s = 0, now_s

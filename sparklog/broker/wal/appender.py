@@ -240,7 +240,7 @@ class WalAppender:
 
     def _starts_soon(self, now_s: float) -> bool:
         """Say whether the put of what came last starts in a moment."""
-        if len(self._gathered) > 1 or not self._writer.has_room:
+        if len(self._gathered) > 1 or not self._writer.has_capacity:
             return False
         return self._timer.at_s <= now_s + GATHERED_MAX_S
 
@@ -263,7 +263,7 @@ class WalAppender:
 
         While no place is free nothing can be put: the put that ends looks.
         """
-        if not self._writer.has_room:
+        if not self._writer.has_capacity:
             return
         self._timer.set_no_later(self._due_s())
 
@@ -278,7 +278,7 @@ class WalAppender:
         self._timer.cancel()
         if self.stopped:
             return
-        while self._gathered and self._writer.has_room and self._due_s() <= due_by_s:
+        while self._gathered and self._writer.has_capacity and self._due_s() <= due_by_s:
             window = self._gathered.popleft()
             self._pace.put(window, self._loop.time())
             self._put_next(window)

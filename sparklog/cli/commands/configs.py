@@ -26,7 +26,7 @@ _OPTIONS: Mapping[str, str] = {"client": CLIENT_ID, "user": USER}
 """Kafka's entity types, by the options for one entity."""
 KINDS: Mapping[str, str] = {f"{option}s": kind for option, kind in _OPTIONS.items()}
 """Kafka's entity types, by their names in Kafka's tools."""
-_TOLD: Mapping[str, str] = {CLIENT_ID: "client-id", USER: "user-principal"}
+_KAFKAS_NAMES: Mapping[str, str] = {CLIENT_ID: "client-id", USER: "user-principal"}
 
 
 def add_quota_options(parser: CommandParser) -> None:
@@ -110,15 +110,15 @@ def _quotas_describe(
     for entity, values in sorted(log.client_quotas().items(), key=str):
         if (parts and dict(entity) != parts) or (kind is not None and kind not in dict(entity)):
             continue
-        told = ", ".join(f"{key}={value}" for key, value in sorted(values.items()))
-        output.line(f"Quota configs for {_quotas_called(entity)} are {told}")
+        values_text = ", ".join(f"{key}={value}" for key, value in sorted(values.items()))
+        output.line(f"Quota configs for {_quotas_called(entity)} are {values_text}")
         output.document({"entity": dict(entity), "quotas": dict(values)})
 
 
 def _quotas_called(entity: QuotaEntity) -> str:
     """Return the entity's text in kafka-configs, which names users before clients."""
     return ", ".join(
-        f"the default {_TOLD[kind]}" if name is None else f"{_TOLD[kind]} '{name}'"
+        f"the default {_KAFKAS_NAMES[kind]}" if name is None else f"{_KAFKAS_NAMES[kind]} '{name}'"
         for kind, name in reversed(entity)
     )
 

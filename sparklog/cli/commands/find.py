@@ -80,7 +80,7 @@ def run(args: Arguments, output: Output) -> int:
             found = _find(log, TopicPartition(topic.name, number), key, args, shape, output)
             rows += found.rows
             output.flush()
-            say(_told(f"{topic.name}-{number}", found, _requests(log) - before))
+            say(_summary(f"{topic.name}-{number}", found, _requests(log) - before))
     if not rows and args.partition is None and len(numbers) < topic.partitions:
         say(
             "note: other partitions may have it, if it was sent by another rule or before "
@@ -122,7 +122,7 @@ def _requests(log: Log) -> int:
     return 0 if counters is None else sum(c.requests for c in counters.by_kind().values())
 
 
-def _told(where: str, found: FoundKey, requests: int) -> str:
+def _summary(where: str, found: FoundKey, requests: int) -> str:
     return (
         f"{where}: found {found.rows:,} records; read the keys of {found.searched:,} of "
         f"{found.segments:,} segments ({found.out_of_bounds:,} skipped by their bounds, "

@@ -208,7 +208,7 @@ def _execute(admin: Admin, args: Arguments, output: Output) -> int:
         output.document(
             {**_document(tp), "replicas": list(current[tp]), "targetReplicas": list(wanted[tp])}
         )
-    return _told(outcomes, output, "not moved")
+    return _report(outcomes, output, "not moved")
 
 
 def _verify(admin: Admin, args: Arguments, output: Output) -> int:
@@ -279,7 +279,7 @@ def _cancel(admin: Admin, args: Arguments, output: Output) -> int:
         )
     for tp in ended:
         output.document({**_document(tp), "cancelled": True})
-    return _told(outcomes, output, "not called off")
+    return _report(outcomes, output, "not called off")
 
 
 _ACTIONS = {
@@ -291,7 +291,7 @@ _ACTIONS = {
 }
 
 
-def _told(
+def _report(
     outcomes: Mapping[TopicPartition, SparklogError | None], output: Output, what: str
 ) -> int:
     failures = {tp: failure for tp, failure in outcomes.items() if failure is not None}

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from sparklog.cli.arguments import UsageError
-from sparklog.core.topic_names import TOLD_AS_INTERNAL
+from sparklog.core.topic_names import LISTED_AS_INTERNAL
 
 PartitionFilter = Callable[[str, int], bool]
 
@@ -26,7 +26,7 @@ def matching_topics(
     """
     found = sorted(names)
     if exclude_internal:
-        found = [name for name in found if name not in TOLD_AS_INTERNAL]
+        found = [name for name in found if name not in LISTED_AS_INTERNAL]
     if pattern is None:
         return found
     if pattern in found:

@@ -31,13 +31,13 @@ def claim(
     Return none if another live controller has replaced the lost one.
     """
     now = image.controller
-    if now is not None and now != lost and controller_lives(image):
+    if now is not None and now != lost and is_controller_live(image):
         return []
     epoch = 1 if now is None else now.epoch + 1
     return [ControllerChangeRecord(broker_id, incarnation, epoch)]
 
 
-def controller_lives(image: MetadataImage) -> bool:
+def is_controller_live(image: MetadataImage) -> bool:
     """Return True if the controller is registered and not fenced in the metadata log."""
     if image.controller is None:
         return False

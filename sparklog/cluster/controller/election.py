@@ -173,7 +173,7 @@ def only_holds(
     ]
 
 
-def left_to_nobody(
+def leaderless_without(
     image: MetadataImage, broker_id: int, drained: Collection[PartitionId]
 ) -> list[PartitionId]:
     """Return the partitions that the last leaving broker leads, and has not flushed.

@@ -184,7 +184,7 @@ def remove(group: ClassicGroup, member: Member, turn: RebalanceStep, reason: str
 
 def drop(group: ClassicGroup, member: Member, turn: RebalanceStep) -> None:
     """Remove a member, and reject its waiting requests: a living client joins again."""
-    fail_waiting(member, ErrorCode.unknown_member_id, turn, told=NO_MEMBER)
+    fail_waiting(member, ErrorCode.unknown_member_id, turn, shown_id=NO_MEMBER)
     group.remove(member.member_id)
 
 
@@ -219,10 +219,10 @@ def keep_session(group: ClassicGroup, member: Member, turn: RebalanceStep) -> No
 
 
 def fail_waiting(
-    member: Member, error: ErrorCode, turn: RebalanceStep, *, told: str | None = None
+    member: Member, error: ErrorCode, turn: RebalanceStep, *, shown_id: str | None = None
 ) -> None:
     """Reject a member's waiting requests; `told` is the member id in the JoinGroup response."""
-    answer_join(member, JoinResult(error, member.member_id if told is None else told), turn)
+    answer_join(member, JoinResult(error, member.member_id if shown_id is None else shown_id), turn)
     answer_sync(member, SyncResult(error), turn)
 
 

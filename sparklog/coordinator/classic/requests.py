@@ -63,7 +63,7 @@ def join(group: ClassicGroup, asked: JoinRequest, token: Token, turn: RebalanceS
 
 
 def _refusal(group: ClassicGroup, asked: JoinRequest, turn: RebalanceStep) -> ErrorCode:
-    if not _has_room(group, asked.member_id, turn):
+    if not _has_capacity(group, asked.member_id, turn):
         return ErrorCode.group_max_size_reached
     if not group.supports(asked.protocol_type, asked.protocols):
         return ErrorCode.inconsistent_group_protocol
@@ -74,7 +74,7 @@ def _refusal(group: ClassicGroup, asked: JoinRequest, turn: RebalanceStep) -> Er
     return ErrorCode.none
 
 
-def _has_room(group: ClassicGroup, member_id: str, turn: RebalanceStep) -> bool:
+def _has_capacity(group: ClassicGroup, member_id: str, turn: RebalanceStep) -> bool:
     """Return True if a member fits into the group; in a rebalance the first to join do."""
     size_max = turn.settings.group_max_size
     member = group.members.get(member_id)

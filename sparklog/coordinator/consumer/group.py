@@ -183,8 +183,8 @@ class ConsumerGroup:
         who, epoch, transactional = asked.member, asked.generation, asked.producer is not None
         if epoch < 0 and not self.members:
             return ErrorCode.none
-        is_nobody = not who.member_id and who.instance_id is None
-        if transactional and is_nobody and epoch == NO_GENERATION:
+        has_no_member = not who.member_id and who.instance_id is None
+        if transactional and has_no_member and epoch == NO_GENERATION:
             return ErrorCode.none
         member = self.members.get(who.member_id)
         if member is None:

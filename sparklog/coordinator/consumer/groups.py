@@ -202,19 +202,19 @@ class ConsumerGroups:
         if known is None:
             self._note(change, f"Member {who} with {_client(member)} joined the consumer group")
         elif change.records:
-            self._note(change, f"subscriptions or topics of member {who} changed", told=False)
+            self._note(change, f"subscriptions or topics of member {who} changed", is_notable=False)
         if replaced is not None and replaced != member.member_id:
             self._cancel_timers(group.group_id, replaced)
         began = known is None or known.epoch != member.epoch or not _is_revoking(known)
         self._set_timers(group, member, now_ms, revoke_anew=began)
         # A member that is behind missed the previous response.
         is_behind = known is not None and known.epoch != asked.epoch
-        told = asked.is_full or is_behind or member.has.assigned != before
+        sends_assignment = asked.is_full or is_behind or member.has.assigned != before
         answer = ConsumerHeartbeatAnswer(
             member.member_id,
             member.epoch,
             self._interval_ms(group),
-            member.has.assigned if told else None,
+            member.has.assigned if sends_assignment else None,
         )
         return answer, [write_record(record) for record in change.records]
 
@@ -243,7 +243,7 @@ class ConsumerGroups:
         group = self._groups[group_id]
         for member_id in group.members:
             self._cancel_timers(group_id, member_id)
-        return downgraded(group, self._topics, now_ms), self.bury(group_id)
+        return downgraded(group, self._topics, now_ms), self.delete_group(group_id)
 
     def take_topics(self, topics: Topics) -> None:
         """Set the current topics, for requests that do not bring them."""
@@ -266,11 +266,11 @@ class ConsumerGroups:
         if not has_protocol_in_common(group, asked):
             return JoinResult(ErrorCode.inconsistent_group_protocol, asked.member_id), []
         member_id = asked.member_id or asked.new_member_id
-        heard = as_heartbeat(asked, member_id, self._topics)
-        if heard.owned and asked.member_id and asked.member_id not in group.members:
+        first = as_heartbeat(asked, member_id, self._topics)
+        if first.owned and asked.member_id and asked.member_id not in group.members:
             # The member was removed and does not know it: others read the partitions that it owns.
             return JoinResult(ErrorCode.unknown_member_id, asked.member_id), []
-        _, records = self.heartbeat(heard, self._topics, now_ms)
+        _, records = self.heartbeat(first, self._topics, now_ms)
         self._timers.cancel((asked.group_id, member_id, ConsumerTimer.REJOIN))
         return joined(group.members[member_id]), records
 
@@ -315,7 +315,7 @@ class ConsumerGroups:
         records = [write_record(record) for record in change.records]
         return LeaveResult(ErrorCode.none, tuple(codes)), records
 
-    def bury(self, group_id: str) -> list[CoordinatorRecord]:
+    def delete_group(self, group_id: str) -> list[CoordinatorRecord]:
         """Delete a group with its members; return the tombstones."""
         group = self._groups.pop(group_id)
         return [write_record(record) for record in group.burial()]
@@ -336,9 +336,9 @@ class ConsumerGroups:
         answer = ConsumerHeartbeatAnswer(asked.member_id, asked.epoch, self._interval_ms(group))
         return answer, [write_record(record) for record in change.records]
 
-    def _note(self, change: MemberChange, what: str, *, told: bool = True) -> None:
+    def _note(self, change: MemberChange, what: str, *, is_notable: bool = True) -> None:
         """Note what happened to a member, and the epochs that rose because of it."""
-        if told:
+        if is_notable:
             self._notes.append(f"[GroupId {log_notes.name(change.group.group_id)}] {what}")
         self._notes += _epoch_notes(change.records, what)
 

@@ -214,7 +214,7 @@ def leave(group: ConsumerGroup, asked: ConsumerHeartbeat, change: MemberChange) 
 
 def remove(member: ConsumerMember, change: MemberChange) -> None:
     """Remove a member and release its partitions."""
-    _bury(member, change)
+    _replace_by_tombstones(member, change)
     names = {m.about.regex for m in change.group.members.values()}
     for pattern in sorted(change.group.patterns.keys() - names):
         change.add(ResolvedPattern(change.group.group_id, pattern, None))
@@ -314,7 +314,7 @@ def _wish(about: MemberRecord) -> tuple[tuple[str, ...], str | None]:
 def _replaced(before: ConsumerMember, member_id: str, change: MemberChange) -> ConsumerMember:
     """Move the state of a static member to the new process under its instance id."""
     group_id, target = change.group.group_id, change.group.targets.get(before.member_id)
-    _bury(before, change)
+    _replace_by_tombstones(before, change)
     change.add(replace(before.about, member_id=member_id))
     if target is not None:
         change.add(MemberTarget(group_id, member_id, target))
@@ -322,7 +322,7 @@ def _replaced(before: ConsumerMember, member_id: str, change: MemberChange) -> C
     return change.group.members[member_id]
 
 
-def _bury(member: ConsumerMember, change: MemberChange) -> None:
+def _replace_by_tombstones(member: ConsumerMember, change: MemberChange) -> None:
     for record in burial_of(member):
         change.add(record)
 

@@ -42,8 +42,8 @@ from sparklog.protocol.messages.consumer_protocol import (
     PROTOCOL_TYPE,
     Assignment,
     Subscription,
+    decode_assignment_and_data,
     decode_subscription,
-    decode_told,
     encode_assignment,
     version_of,
 )
@@ -114,7 +114,7 @@ def _said(member: Member, protocol: str | None) -> _Said:
     Raises:
         InvalidRequest: the member relies on user data, or its data cannot be read.
     """
-    assigned, more = decode_told(member.assignment)
+    assigned, more = decode_assignment_and_data(member.assignment)
     if more and protocol not in REMEMBERING_ASSIGNORS:
         raise InvalidRequest(
             "its members have an assignor of their own. "
@@ -127,8 +127,8 @@ def _held(said: Mapping[str, _Said], topics: Topics) -> dict[str, Parts]:
     """Return the partitions that members may be reading; disjoint even if an assignor was wrong."""
     held: dict[str, Parts] = dict.fromkeys(said, NO_PARTS)
     taken: set[Part] = set()
-    assigned = [(member_id, told.assigned) for member_id, told in said.items()]
-    owned = [(member_id, told.subscription.owned) for member_id, told in said.items()]
+    assigned = [(member_id, facts.assigned) for member_id, facts in said.items()]
+    owned = [(member_id, facts.subscription.owned) for member_id, facts in said.items()]
     for member_id, assignment in (*assigned, *owned):
         parts = _parts(assignment, topics) - taken
         taken |= parts

@@ -107,7 +107,7 @@ class GroupRegistry:
         if not (group.generation or group.pending or self.offsets.holds(group_id)):
             del self.classic[group_id]
 
-    def bury(self, group: ClassicGroup) -> list[CoordinatorRecord]:
+    def delete_group(self, group: ClassicGroup) -> list[CoordinatorRecord]:
         """Delete a classic group that is empty or was converted; return the tombstones."""
         for member_id in group.pending:
             self._timers.cancel(rebalance.session_key(group, member_id))
@@ -117,9 +117,9 @@ class GroupRegistry:
             return []
         return [CoordinatorRecord(write_group_key(GroupKey(group.group_id)), None)]
 
-    def bury_consumer(self, group_id: str) -> list[CoordinatorRecord]:
+    def delete_consumer(self, group_id: str) -> list[CoordinatorRecord]:
         """Delete a consumer group without members, if it exists; return the tombstones."""
-        return self.consumers.bury(group_id) if self.consumers.get(group_id) else []
+        return self.consumers.delete_group(group_id) if self.consumers.get(group_id) else []
 
     def expire_offsets(self, now_ms: int) -> list[CoordinatorRecord]:
         """Delete expired offsets, and empty groups without offsets; return the tombstones."""
@@ -129,14 +129,14 @@ class GroupRegistry:
                 break
             records += self.offsets.expire(consumers, now_ms)
             if not consumers.members and not self.offsets.holds(consumers.group_id):
-                records += self.consumers.bury(consumers.group_id)
+                records += self.consumers.delete_group(consumers.group_id)
         for group in list(self.classic.values()):
             if len(records) >= RECORDS_AT_ONCE:
                 break
             records += self.offsets.expire(group, now_ms)
             unused = group.state is GroupState.EMPTY and not group.pending
             if unused and not self.offsets.holds(group.group_id):
-                records += self.bury(group)
+                records += self.delete_group(group)
         return records
 
     def stays_consumer(self, asked: JoinRequest) -> bool:
@@ -180,8 +180,8 @@ class GroupRegistry:
         if left:
             self.consumers.take_topics(self._topics())
         for group_id in left:
-            classic, buried = self.consumers.downgrade(group_id, turn.now_ms)
-            records += buried
+            classic, tombstones = self.consumers.downgrade(group_id, turn.now_ms)
+            records += tombstones
             turn.notes.append(f"[GroupId {name(group_id)}] Downgraded to a classic group")
             self.classic[group_id] = classic
             for member in classic.members.values():

@@ -176,7 +176,7 @@ class GroupShard:
         elif group is None and asked.member_id:
             turn.answer(token, JoinResult(ErrorCode.unknown_member_id, asked.member_id))
         else:
-            records = self._known.bury_consumer(asked.group_id)
+            records = self._known.delete_consumer(asked.group_id)
             group = self._known.made(asked.group_id, now_ms)
             requests.join(group, asked, token, turn)
             self._known.forget_unused(asked.group_id)
@@ -237,7 +237,7 @@ class GroupShard:
             before = self._known.upgrade(classic, asked, topics, turn)
         answer, records = self._consumers.heartbeat(asked, topics, now_ms, first_epoch=epoch)
         if classic is not None:
-            before = [*self._known.bury(classic), *before]
+            before = [*self._known.delete_group(classic), *before]
         turn.answer(token, answer)
         return self._effects(
             turn, [*before, *records, *self._known.downgrade_one(asked.group_id, turn)]
@@ -341,9 +341,9 @@ class GroupShard:
             self._position += len(records)
             return CoordinatorResult(tuple(records), ((token, None),))
         if group is not None:
-            records += self._known.bury(group)
+            records += self._known.delete_group(group)
         else:
-            records += self._known.bury_consumer(group_id)
+            records += self._known.delete_consumer(group_id)
         self._position += len(records)
         return CoordinatorResult(tuple(records), ((token, ErrorCode.none),))
 

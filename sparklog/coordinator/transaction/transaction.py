@@ -341,21 +341,21 @@ def _taken(fresh_id: int | None) -> int:
     return fresh_id
 
 
-def _told(producer: ProducerIdentity) -> str:
+def _as_text(producer: ProducerIdentity) -> str:
     return f"producer_id={producer.producer_id} producer_epoch={producer.producer_epoch}"
 
 
 def _unknown(transactional_id: str, producer: ProducerIdentity) -> InvalidProducerIdMapping:
     return InvalidProducerIdMapping(
         "the producer id is not that of the transactional id; initialize the producer again. "
-        f"transactional_id={transactional_id!r} {_told(producer)}"
+        f"transactional_id={transactional_id!r} {_as_text(producer)}"
     )
 
 
 def _fenced(known: TransactionMetadata, producer: ProducerIdentity) -> ProducerFenced:
     return ProducerFenced(
         "a newer producer has the transactional id, or the transaction timed out; stop. "
-        f"transactional_id={known.transactional_id!r} {_told(producer)} "
+        f"transactional_id={known.transactional_id!r} {_as_text(producer)} "
         f"newest_epoch={known.producer_epoch}"
     )
 

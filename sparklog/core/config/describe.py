@@ -69,7 +69,7 @@ class DescribedConfig:
         return self.origins[0].source
 
 
-def topic_told(own: Mapping[str, str], defaults: Mapping[str, str]) -> list[DescribedConfig]:
+def described_topic(own: Mapping[str, str], defaults: Mapping[str, str]) -> list[DescribedConfig]:
     """Return every setting of a topic, its own first.
 
     Args:
@@ -86,7 +86,7 @@ def topic_told(own: Mapping[str, str], defaults: Mapping[str, str]) -> list[Desc
     )
 
 
-def group_told(own: Mapping[str, str], broker: Config) -> list[DescribedConfig]:
+def described_group(own: Mapping[str, str], broker: Config) -> list[DescribedConfig]:
     """Return every setting of a group, with the static settings of `broker` as defaults."""
     for_all = ConfigSource.STATIC_BROKER_CONFIG
     return _own_first(
@@ -97,7 +97,7 @@ def group_told(own: Mapping[str, str], broker: Config) -> list[DescribedConfig]:
     )
 
 
-def broker_told(
+def described_broker(
     config: Config, own: Mapping[str, str], defaults: Mapping[str, str]
 ) -> list[DescribedConfig]:
     """Return every setting of a broker: its own, all topics' defaults, and those only Kafka has.
@@ -114,44 +114,44 @@ def broker_told(
         ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
     )
     started = ConfigSource.STATIC_BROKER_CONFIG
-    told = [
+    described = [
         *(_strange(own_source, name, text) for name, text in strange.items()),
         *(_strange(for_all, name, text) for name, text in unknown.items() if name not in strange),
         *(
-            _told(one, [(own_source, mine, name, name), (started, config, name, name)])
+            _described(one, [(own_source, mine, name, name), (started, config, name, name)])
             for name, one in config.table.items()
         ),
         *(
-            _told(one, [(own_source, mine, name, name), (for_all, everybodys, name, name)])
+            _described(one, [(own_source, mine, name, name), (for_all, everybodys, name, name)])
             for name, one in DEFAULT_SETTINGS.items()
             if name not in unknown
         ),
     ]
-    known = {one.setting.name for one in told}
-    return [*told, *(one for one in _kafka_told() if one.setting.name not in known)]
+    known = {one.setting.name for one in described}
+    return [*described, *(one for one in _described_by_kafka() if one.setting.name not in known)]
 
 
 @cache
-def _kafka_told() -> tuple[DescribedConfig, ...]:
+def _described_by_kafka() -> tuple[DescribedConfig, ...]:
     """Return Kafka's settings with Kafka's defaults; passwords have no value."""
-    told = []
+    described = []
     for one in kafka_broker_settings().values():
         setting = Setting(one.name, SettingType(one.kind), "", Effect.NEVER, _ONLY_IN_KAFKA)
         value = None if setting.kind is SettingType.PASSWORD else one.default
-        told.append(
+        described.append(
             DescribedConfig(setting, (ConfigSynonym(ConfigSource.DEFAULT_CONFIG, one.name, value),))
         )
-    return tuple(told)
+    return tuple(described)
 
 
-def defaults_told(defaults: Mapping[str, str], *, set_only: bool) -> list[DescribedConfig]:
+def described_defaults(defaults: Mapping[str, str], *, set_only: bool) -> list[DescribedConfig]:
     """Return the defaults of all topics under brokers' names; `set_only` omits built-in ones."""
     config, strange = _stored(defaults, DEFAULT_SETTINGS)
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     return [
         *(_strange(source, name, text) for name, text in strange.items()),
         *(
-            _told(setting, [(source, config, name, name)])
+            _described(setting, [(source, config, name, name)])
             for name, setting in config.table.items()
             if name in config.given or not (set_only or name in strange)
         ),
@@ -176,7 +176,7 @@ def _own_first(
     return [
         *(_strange(source, name, text) for name, text in strange.items()),
         *(
-            _told(table[name], [(source, mine, name, name), behind(name)])
+            _described(table[name], [(source, mine, name, name), behind(name)])
             for name in dict.fromkeys((*mine.given, *table))
             if name not in strange
         ),
@@ -196,11 +196,11 @@ def _strange(source: ConfigSource, name: str, text: str) -> DescribedConfig:
     return DescribedConfig(setting, (ConfigSynonym(source, name, text),))
 
 
-def _told(setting: Setting, layers: list[Layer]) -> DescribedConfig:
+def _described(setting: Setting, layers: list[Layer]) -> DescribedConfig:
     """Return a setting with its levels."""
     found = [
-        ConfigSynonym(source, told_as, setting.spell(config.given[name]))
-        for source, config, name, told_as in layers
+        ConfigSynonym(source, shown_as, setting.spell(config.given[name]))
+        for source, config, name, shown_as in layers
         if name in config.given
     ]
     built_in = ConfigSynonym(

@@ -71,7 +71,7 @@ class CompactionShares:
 class CompactionShare:
     """The share of one task in a compaction: no reader sees it before it is published."""
 
-    told: ShareOutcome
+    outcome: ShareOutcome
     """Of the whole compaction."""
     replacements: tuple[Replacement, ...]
 
@@ -83,7 +83,7 @@ class CompactionShare:
     def from_json(cls, document: Mapping[str, Any]) -> CompactionShare:
         """Return the share from the result of `to_json`."""
         return cls(
-            ShareOutcome(**document["told"]),
+            ShareOutcome(**document["outcome"]),
             tuple(
                 Replacement(*(tuple(Entry(**e) for e in one[name]) for name in ("old", "new")))
                 for one in document["replacements"]

@@ -67,7 +67,7 @@ class _Found:
         entries = [e for one in self.runs for e in one]
         return round(sum(e.size_bytes * kept[e] / max(1, rows[e]) for e in entries))
 
-    def told(self, plan: CompactionPlan) -> ShareOutcome:
+    def outcome(self, plan: CompactionPlan) -> ShareOutcome:
         """Return the outcome as far as it is known before the rewrite."""
         before = [e for one in self.runs for e in one]
         return ShareOutcome(
@@ -104,7 +104,7 @@ class Compactor:
         self._clock = clock
         self._entropy = entropy
 
-    def glance(self) -> PartitionView:
+    def quick_view(self) -> PartitionView:
         """Return a view that suffices to decide that there is no work. Two listings and a GET.
 
         Raises:
@@ -131,20 +131,20 @@ class Compactor:
         *,
         force: bool = False,
         dry_run: bool = False,
-        glanced: PartitionView | None = None,
+        recent_view: PartitionView | None = None,
     ) -> ShareOutcome | CompactionShares | None:
         """Compact as `compact`, unless it would write more than `whole_bytes_max`.
 
-        Then it changes nothing, and returns the argument for `share` and `publish`. `glanced` is a
-        recent result of `quick_refresh`.
+        Then it changes nothing, and returns the argument for `share` and `publish`.
+        `recent_view` is a recent result of `quick_refresh`.
 
         Raises:
             DataCorrupt, Unavailable: as `compact`.
         """
-        glanced = self.glance() if glanced is None else glanced
-        if self._plan(glanced, glanced.end_offset, force=force) is None:
+        recent_view = self.quick_view() if recent_view is None else recent_view
+        if self._plan(recent_view, recent_view.end_offset, force=force) is None:
             return None
-        view = run(refresh(glanced), self._store, self._pool)
+        view = run(refresh(recent_view), self._store, self._pool)
         known = run(decided(view), self._store, self._pool)
         plan = self._plan(view, known.stable_end, force=force)
         if plan is None:
@@ -178,7 +178,7 @@ class Compactor:
         try:
             found = self._look(view, plan, known.aborted)
             mine = found.runs[number::count]
-            return CompactionShare(found.told(plan), tuple(self._rewrite_all(view, found, mine)))
+            return CompactionShare(found.outcome(plan), tuple(self._rewrite_all(view, found, mine)))
         except DataCorrupt:
             if self._has_changed(view, plan.entries):
                 return None
@@ -189,19 +189,19 @@ class Compactor:
         view = run(refresh(PartitionView(self._layout)), self._store, self._pool)
         replacements = sorted((r for one in done for r in one.replacements), key=_base_offset)
         cleaning = Cleaning(shares.end_offset, shares.started_ms)
-        return self._publish(view, replacements, cleaning, done[0].told)
+        return self._publish(view, replacements, cleaning, done[0].outcome)
 
     def merge(
-        self, *, dry_run: bool = False, glanced: PartitionView | None = None
+        self, *, dry_run: bool = False, recent_view: PartitionView | None = None
     ) -> ShareOutcome | None:
         """Merge many small neighbours into one object, run by run; None if there are none.
 
-        `glanced` is a recent result of `quick_refresh`.
+        `recent_view` is a recent result of `quick_refresh`.
 
         Raises:
             DataCorrupt: an object is damaged; finished merges stay. Unavailable: try again.
         """
-        view = self.glance() if glanced is None else glanced
+        view = self.quick_view() if recent_view is None else recent_view
         runs = merge_runs(with_tail(view, 0), self._policy)
         if not runs:
             return None
@@ -240,12 +240,12 @@ class Compactor:
         started_ms = self._clock.now_ms()
         found = self._look(view, plan, aborted)
         if dry_run:
-            return found.told(plan)
+            return found.outcome(plan)
         if whole_bytes_max is not None and found.bytes_left > whole_bytes_max:
             return CompactionShares.of(view, plan, started_ms, found.bytes_left)
         replacements = list(self._rewrite_all(view, found, found.runs))
         cleaning = Cleaning(plan.end_offset, started_ms)
-        return self._publish(view, replacements, cleaning, found.told(plan))
+        return self._publish(view, replacements, cleaning, found.outcome(plan))
 
     def _look(
         self, view: PartitionView, plan: CompactionPlan, aborted: Sequence[AbortedRange]
@@ -275,8 +275,8 @@ class Compactor:
         replacements = [r for r in self._rewrite(view, segments, None) if len(r.old) > 1]
         rows = sum(e.rows for r in replacements for e in r.old)
         before = [e for r in replacements for e in r.old]
-        told = ShareOutcome(rows, rows, sum(e.size_bytes for e in before), 0, len(before))
-        return self._publish(view, replacements, None, told)
+        outcome = ShareOutcome(rows, rows, sum(e.size_bytes for e in before), 0, len(before))
+        return self._publish(view, replacements, None, outcome)
 
     def _rewrite(
         self, view: PartitionView, segments: Mapping[Entry, Segment], found: KeptOffsets | None
@@ -310,15 +310,15 @@ class Compactor:
         view: PartitionView,
         replacements: Sequence[Replacement],
         cleaning: Cleaning | None,
-        told: ShareOutcome,
+        outcome: ShareOutcome,
     ) -> ShareOutcome:
         started_ms = 0 if cleaning is None else cleaning.time_ms
         swapping = swap(replacements, cleaning, started_ms - self._policy.delete_retention_ms)
         after = run(change(view, swapping, self._nonce()), self._store, self._pool)
         new = [e for one in replacements for e in one.new]
         if not is_published(after, replacements):
-            return replace(told, overtaken=True)
-        return replace(told, bytes_after=sum(e.size_bytes for e in new), objects_after=len(new))
+            return replace(outcome, overtaken=True)
+        return replace(outcome, bytes_after=sum(e.size_bytes for e in new), objects_after=len(new))
 
     def _has_changed(self, view: PartitionView, entries: Sequence[Entry]) -> bool:
         """Return True if another job has replaced some of these objects."""

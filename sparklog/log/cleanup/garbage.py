@@ -107,8 +107,8 @@ def find_garbage(
         named |= rules.unpublished
         named |= yield from _referenced(view.layout, [n for n in beyond if n not in named])
         loose = {name: info for name, info in loose.items() if name not in named}
-    told = yield from _once_named(view, found, loose, rules)
-    gone = [info for name, info in loose.items() if name in told or _is_old(info, rules)]
+    once_named = yield from _once_named(view, found, loose, rules)
+    gone = [info for name, info in loose.items() if name in once_named or _is_old(info, rules)]
     kept = {m.version for m in recent}
     past = [
         info

@@ -147,10 +147,12 @@ class _Table:
         done = 0
         while done < len(low):
             half = len(self._slots) // 4
-            room = half if keys_max is None else min(half, keys_max)
-            told = keep_newest(low[done:], marked[done:], self._slots, bits, room - self.keys)
-            done += told >> 32
-            self.keys += told & 0xFFFFFFFF
+            capacity = half if keys_max is None else min(half, keys_max)
+            outcome = keep_newest(
+                low[done:], marked[done:], self._slots, bits, capacity - self.keys
+            )
+            done += outcome >> 32
+            self.keys += outcome & 0xFFFFFFFF
             if done < len(low):
                 if self.keys == keys_max:
                     return done
@@ -277,14 +279,14 @@ def survivors(
     if gone is not None:
         bits &= ~gone
     firsts = np.concatenate([[0], np.cumsum(counts)]).tolist()
-    told = KeptOffsets(
+    survivors = KeptOffsets(
         bits,
         dict(zip(entries, firsts, strict=False)),
         dict(zip(entries, counts.tolist(), strict=True)),
         {},
     )
-    kept = {e: int(told.chosen(told.first[e], told.rows[e]).sum()) for e in entries}
-    return KeptOffsets(bits, told.first, told.rows, kept)
+    kept = {e: int(survivors.chosen(survivors.first[e], survivors.rows[e]).sum()) for e in entries}
+    return KeptOffsets(bits, survivors.first, survivors.rows, kept)
 
 
 def kept_rows(

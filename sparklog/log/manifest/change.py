@@ -200,9 +200,9 @@ class Replacement:
 
     def __post_init__(self) -> None:
         """Reject a replacement that breaks W1."""
-        told = (self.new[0].base_offset, self.new[-1].end_offset)
-        if told != (self.base_offset, self.end_offset):
-            raise ValueError(f"replacement covers {told}, not what it replaces: {self}")
+        covered = (self.new[0].base_offset, self.new[-1].end_offset)
+        if covered != (self.base_offset, self.end_offset):
+            raise ValueError(f"replacement covers {covered}, not what it replaces: {self}")
 
 
 def swap(

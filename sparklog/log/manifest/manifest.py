@@ -252,7 +252,9 @@ def _check_object_bases(table: pa.Table) -> None:
 def _manifest(document: dict[str, Any], table: pa.Table) -> Manifest:
     _check_object_bases(table)
     columns: Sequence[list[Any]] = [
-        [leader_epoch(document, told) for told in column] if f.name == "leader_epoch" else column
+        [leader_epoch(document, stored) for stored in column]
+        if f.name == "leader_epoch"
+        else column
         for f in _SCHEMA
         for column in (table.column(f.name).to_pylist(),)
     ]

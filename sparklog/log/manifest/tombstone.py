@@ -38,7 +38,7 @@ def write_tombstone(view: PartitionView, nonce: str) -> Program[str]:
         if view.manifest.deleted:
             return layout.key(layout.manifest_name(version))
         end = view.end_offset
-        grave = replace(
+        tombstone = replace(
             view.manifest,
             version=version + 1,
             nonce=nonce,
@@ -49,26 +49,28 @@ def write_tombstone(view: PartitionView, nonce: str) -> Program[str]:
             deleted=True,
         )
         # Created, already taken or unknown: the next round finds out.
-        yield from put(layout.key(layout.manifest_name(version + 1)), encode(grave, layout))
+        yield from put(layout.key(layout.manifest_name(version + 1)), encode(tombstone, layout))
     raise Unavailable(
         "lost too many races for the last manifest; try again later. "
         f"partition={layout.folder} races={LOST_RACES_MAX}"
     )
 
 
-def deletable_objects(layout: PartitionLayout, grave: str) -> Program[tuple[list[ObjectInfo], str]]:
+def deletable_objects(
+    layout: PartitionLayout, tombstone: str
+) -> Program[tuple[list[ObjectInfo], str]]:
     """Return the deletable objects of a deleted partition, and why some must stay, or ''.
 
     A listing, and a GET per pin.
     """
     listed = yield from list_after(layout.folder, "")
-    return (yield from unpinned(layout, listed, {grave}))
+    return (yield from unpinned(layout, listed, {tombstone}))
 
 
 def unpinned(
     layout: PartitionLayout,
     listed: Sequence[ObjectInfo],
-    graves: Iterable[str],
+    tombstones: Iterable[str],
     left_pins: Iterable[str] = (),
 ) -> Program[tuple[list[ObjectInfo], str]]:
     """Return the deletable objects in a deleted partition's listing, and why some stay, or ''.
@@ -83,7 +85,7 @@ def unpinned(
     named, problem = yield from objects_of(layout, listed, but=dropped)
     if problem:
         return [], problem
-    stay = {*graves, *map(layout.key, named)}
+    stay = {*tombstones, *map(layout.key, named)}
     return [
         info
         for info in listed

@@ -157,12 +157,10 @@ class SegmentReader:
         if base_offset >= end:
             return
         stretches = [
-            stretch
+            span
             for entry in view.covering(base_offset, end)
             if outcomes.aborted and entry.rows
-            for stretch in aborted_stretches(
-                self.footer(entry), entry.base_offset, outcomes.aborted
-            )
+            for span in aborted_stretches(self.footer(entry), entry.base_offset, outcomes.aborted)
         ]
         if not stretches:
             yield from self.read(view, base_offset, end, columns, unread=unread)

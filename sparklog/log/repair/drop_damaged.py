@@ -65,24 +65,24 @@ class Dropper:
 
     def _damage_at(self, wanted: OffsetRange) -> Damage:
         for damage in self._found.damages:
-            told = (damage.lost_base, damage.lost_end)
+            lost_range = (damage.lost_base, damage.lost_end)
             can_go = damage.kind in (DamageKind.SEGMENT, DamageKind.UNREAD)
-            if can_go and told == (wanted.base_offset, wanted.end_offset):
+            if can_go and lost_range == (wanted.base_offset, wanted.end_offset):
                 return damage
         lost = [d for d in self._found.damages if d.lost_end > d.lost_base]
-        told_all = ", ".join(f"{d.lost_base}-{d.lost_end}" for d in lost) or "none"
+        damaged = ", ".join(f"{d.lost_base}-{d.lost_end}" for d in lost) or "none"
         raise InvalidRequest(
             "no damage of just these offsets; name a range as verify tells it. "
             f"partition={self._layout.topic}:{self._layout.partition} "
-            f"wanted={wanted.base_offset}-{wanted.end_offset} damaged={told_all}"
+            f"wanted={wanted.base_offset}-{wanted.end_offset} damaged={damaged}"
         )
 
     def _refuse_half(self, damage: Damage, ranges: Collection[OffsetRange]) -> None:
         given = {(r.base_offset, r.end_offset) for r in ranges}
         for other in self._found.damages:
-            told = (other.lost_base, other.lost_end)
+            lost_range = (other.lost_base, other.lost_end)
             same = other.object == damage.object and other.kind is DamageKind.SEGMENT
-            if same and told not in given:
+            if same and lost_range not in given:
                 raise InvalidRequest(
                     "an object is replaced once; name its other damage, too. "
                     f"range={other.lost_base}-{other.lost_end} object={damage.object}"
@@ -116,24 +116,24 @@ class Dropper:
             and any(e.base_offset <= d.lost_base and d.lost_end <= e.end_offset for d in damages)
         ]
         offsets = ", ".join(f"{d.lost_base} to {d.lost_end}" for d in damages)
-        told = RepairResult(key, f"offsets {offsets} given up")
+        result = RepairResult(key, f"offsets {offsets} given up")
         if self._repair.dry_run:
-            return told
+            return result
         unread = [
             OffsetRange(d.lost_base, d.lost_end) for d in damages if d.kind is DamageKind.UNREAD
         ]
         made = [self._repair.salvaged(entry, given_up=unread) for entry in entries]
         if not is_published(self._repair.change(swap(made)), made):
             raise Unavailable(f"the log changed meanwhile; verify it again. object={key}")
-        return told
+        return result
 
     def _covered(self, damage: Damage, wanted: OffsetRange) -> RepairResult:
         """Replace an unreadable segment by an object without rows."""
         what = f"offsets {wanted.base_offset} to {wanted.end_offset} given up"
-        told = RepairResult(damage.object, what)
+        result = RepairResult(damage.object, what)
         if not self._repair.dry_run:
             self._repair.run(self._cover(wanted))
-        return told
+        return result
 
     def _cover(self, wanted: OffsetRange) -> Program[None]:
         view, nonces = self._found.view, self._repair.nonces()

@@ -9,7 +9,7 @@ from sparklog.core.types import NO_TIMESTAMP_MS
 
 
 class DamageKind(StrEnum):
-    """The kind of a damage, which decides the possible repairs (`Repairer.mend`)."""
+    """The kind of a damage, which decides the possible repairs (`Repairer.repair_all`)."""
 
     MANIFEST = "manifest"
     """A version of the manifest; the one before it is used."""

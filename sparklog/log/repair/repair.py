@@ -57,7 +57,7 @@ from sparklog.log.segment.unread_batches import Unread
 from sparklog.store.base import ObjectInfo, ObjectNotFound, ObjectStore
 
 
-def salvage_rows(
+def keep_readable_rows(
     store: ObjectStore,
     view: PartitionView,
     entry: Entry,
@@ -162,7 +162,9 @@ class Repair:
         """
         seen = view or self.found.view
         encoding, nonces = self.encoding, self.nonces()
-        return salvage_rows(self.store, seen, entry, self.pool, encoding, nonces, given_up=given_up)
+        return keep_readable_rows(
+            self.store, seen, entry, self.pool, encoding, nonces, given_up=given_up
+        )
 
 
 SETTLED_MS = DAY_MS
@@ -190,7 +192,7 @@ class Repairer:
             self._layout.relative(info.key): info for info in self._found.listed
         }
 
-    def mend(self) -> list[RepairResult]:
+    def repair_all(self) -> list[RepairResult]:
         """Do all safe repairs; verify again afterwards to find the remaining damages.
 
         Raises:
@@ -251,21 +253,21 @@ class Repairer:
         batches = self._repair.run(finding)
         if not batches:
             return []
-        told = RepairResult(self._layout.key(entry.object), "made again from a write-ahead log")
+        result = RepairResult(self._layout.key(entry.object), "made again from a write-ahead log")
         if self._repair.dry_run:
-            return [told]
+            return [result]
         new = self._remade(batches)
-        return [told] if self._swapped(Replacement((entry,), tuple(new))) else []
+        return [result] if self._swapped(Replacement((entry,), tuple(new))) else []
 
     def _reindexed(self, entry: Entry) -> list[RepairResult]:
         """Write an object anew, because its filter is damaged (R5)."""
-        told = [
+        result = [
             RepairResult(self._layout.key(entry.object), "written anew, with its filter of keys")
         ]
         if self._repair.dry_run:
-            return told
+            return result
         made = self._repair.salvaged(entry)
-        return told if self._swapped(made) else []
+        return result if self._swapped(made) else []
 
     def _rejoined(self, damage: Damage) -> list[RepairResult]:
         """Rebuild a segment of the tail, so that the chain continues (R4).

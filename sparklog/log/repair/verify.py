@@ -135,9 +135,9 @@ def _until(segment: Segment, base_offset: int, end: int) -> Segment:
 
 
 def _difference(said: ProducerStates, found: ProducerStates) -> str:
-    told = dict(said)
+    states = dict(said)
     for producer_id, known in found:
-        other = told.get(producer_id)
+        other = states.get(producer_id)
         if other is None or not known.batches:
             continue
         mine, theirs = known.batches[-1].end_offset, other.batches
@@ -154,7 +154,7 @@ def _difference(said: ProducerStates, found: ProducerStates) -> str:
     began = dict(said.transactions.open())
     for producer_id, first_offset in found.transactions.open():
         # A transaction that began in a deleted segment looks younger than it is.
-        if producer_id in told and began.get(producer_id, first_offset + 1) > first_offset:
+        if producer_id in states and began.get(producer_id, first_offset + 1) > first_offset:
             return f"a transaction of producer {producer_id} is open from offset {first_offset}"
     return ""
 
@@ -231,7 +231,7 @@ def examine(
     problems = hints.problems(complete=not any(d.lost_end > d.lost_base for d in damages))
     damages += [Damage(key, what, kind=DamageKind.HINT) for key, what in problems]
     damages += pinned
-    nobody_reads = list(_unreadable(reader, view))
+    unreadable = list(_unreadable(reader, view))
     orphans = 0
     if not damages:
         garbage = run(find_garbage(view, listed, GarbageRules(now_ms, 0, 0)), store)
@@ -242,7 +242,7 @@ def examine(
         len(view.entries),
         rows,
         sum(e.size_bytes for e in view.entries),
-        (*damages, *nobody_reads),
+        (*damages, *unreadable),
         orphans,
         tuple(info.key for info in listed if not layout.owns(info.key)),
     )
@@ -258,8 +258,10 @@ def _manifest_damages(
             manifests.decode(store.get(key), layout, key)
         except DataCorrupt as error:
             is_newest = key == max(keys)
-            told = "nobody may write until it is repaired" if is_newest else "a newer one is used"
-            yield Damage(key, f"{error} ({told})", kind=DamageKind.MANIFEST)
+            consequence = (
+                "nobody may write until it is repaired" if is_newest else "a newer one is used"
+            )
+            yield Damage(key, f"{error} ({consequence})", kind=DamageKind.MANIFEST)
         except ObjectNotFound:
             continue
 
@@ -283,12 +285,12 @@ def _tail(
             return view, []
         # Names show the start of the next segment; later segments are not part of the log now.
         beyond = _after(view, names)
-        told = f"{what}; {len(beyond)} segments after it cannot be reached"
+        text = f"{what}; {len(beyond)} segments after it cannot be reached"
         following = beyond[0].offset if beyond else base + 1
         return view, [
             Damage(
                 layout.key(name),
-                told,
+                text,
                 base,
                 following,
                 DamageKind.CHAIN,
@@ -440,8 +442,8 @@ def _unreadable(reader: SegmentReader, view: PartitionView) -> Iterator[Damage]:
             if what:
                 rows = parse_header(one.data).record_count
                 key = view.layout.key(entry.object)
-                told = f"a producer's batch, acknowledged by an older version: {what}"
-                yield Damage(key, told, base, end, DamageKind.UNREAD, rows)
+                text = f"a producer's batch, acknowledged by an older version: {what}"
+                yield Damage(key, text, base, end, DamageKind.UNREAD, rows)
 
 
 def _epoch_damages(view: PartitionView) -> Iterator[Damage]:

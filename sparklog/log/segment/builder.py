@@ -196,12 +196,12 @@ def resized(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         per_batch = max(1, min(BATCH_ROWS_MAX, BATCH_BYTES // row_bytes))
         at = 0
         while at < batch.num_rows:
-            room = min(BATCH_ROWS_MAX - rows, max(0, BATCH_BYTES - size) // row_bytes)
-            if pending and (room <= 0 or batch.schema != pending[0].schema):
+            rows_left = min(BATCH_ROWS_MAX - rows, max(0, BATCH_BYTES - size) // row_bytes)
+            if pending and (rows_left <= 0 or batch.schema != pending[0].schema):
                 yield _joined(pending)
                 pending, rows, size = [], 0, 0
                 continue
-            take = min(batch.num_rows - at, room if pending else per_batch)
+            take = min(batch.num_rows - at, rows_left if pending else per_batch)
             pending.append(batch.slice(at, take))
             at, rows, size = at + take, rows + take, size + take * row_bytes
     if pending:

@@ -52,7 +52,7 @@ SAMPLED_BYTES_MIN: Final = 4 * LZ4_WINDOW_BYTES
 SPOT_BYTES: Final = 2 << 10
 """Bytes sampled of each window, so that no run as long as a window is skipped. LZ4 takes long steps
 after noise, so with half as many bytes it may miss repetitions."""
-STRETCH_BYTES: Final = 2 * LZ4_WINDOW_BYTES
+SAMPLE_BYTES: Final = 2 * LZ4_WINDOW_BYTES
 """Long enough to show repetitions within the window."""
 SAMPLED_TOGETHER_BYTES: Final = 1 << 20
 """Each piece of this size has one stretch, and all its spots: LZ4's steps grow with noise."""
@@ -126,7 +126,7 @@ def _shrinks(data: pa.Buffer, codec: pa.Codec) -> bool:
         spots = range(0, part.size, LZ4_WINDOW_BYTES)
         samples = [
             pa.py_buffer(b"".join(view[at : at + SPOT_BYTES] for at in spots)),
-            part.slice(max(0, part.size - STRETCH_BYTES) // 2, min(part.size, STRETCH_BYTES)),
+            part.slice(max(0, part.size - SAMPLE_BYTES) // 2, min(part.size, SAMPLE_BYTES)),
         ]
         if any(codec.compress(sample, asbytes=False).size < sample.size for sample in samples):
             return True
@@ -178,7 +178,7 @@ def _by_arrow(array: pa.Array) -> _Laid:
 MAGIC = b"ARROW1"
 STREAM_START = 8
 """File position of the IPC stream: it follows the magic, padded to eight bytes."""
-MESSAGE_ROOM_BYTES = 8192
+MESSAGE_SPARE_BYTES = 8192
 """Most bytes of the schema, or of a batch's metadata and padding: a few hundred a column."""
 BEGINNINGS_KEPT_MAX = 64
 """Schemas, each with a codec, whose streams' beginnings are kept: Arrow takes 0.1 ms for one."""
@@ -220,7 +220,7 @@ class StreamPart:
     schema: pa.Schema
     head: Span
     batches: tuple[StoredBatch, ...]
-    room: pa.Buffer
+    target: pa.Buffer
     """The memory that `data` is the beginning of: the file's end may be written behind it."""
     extra: bytes = b""
     """Bytes between the end mark and the footer, which Arrow's readers ignore."""
@@ -237,10 +237,10 @@ def write_stream(
     """Encode `batches` (compressed with `codec`: none, lz4, zstd) and index their bytes."""
     # A growing sink copies what it holds again and again: half the cost of an uncompressed stream.
     content_bytes = sum(batch.nbytes for batch in batches)
-    room = pa.allocate_buffer(
-        content_bytes + content_bytes // END_SHARE + MESSAGE_ROOM_BYTES * (len(batches) + 1)
+    target = pa.allocate_buffer(
+        content_bytes + content_bytes // END_SHARE + MESSAGE_SPARE_BYTES * (len(batches) + 1)
     )
-    sink = pa.FixedSizeBufferWriter(room)
+    sink = pa.FixedSizeBufferWriter(target)
     if codec == "none" or not batches:
         _write_messages(sink, schema, batches, pa.ipc.IpcWriteOptions())
         size = sink.tell() - len(END_OF_STREAM)
@@ -251,7 +251,7 @@ def write_stream(
         for batch in batches:
             writer.write(sink, batch)
         size = sink.tell()
-    data = room.slice(0, size)
+    data = target.slice(0, size)
     view = memoryview(data)
     head_end = STREAM_START + message_length(view, STREAM_START)
     head = Span(0, head_end, crc32c(view[:head_end]))
@@ -260,7 +260,7 @@ def write_stream(
     for _ in batches:
         batch, at = _index_batch(view, at, schema)
         stored.append(batch)
-    return StreamPart(data, schema, head, tuple(stored), room)
+    return StreamPart(data, schema, head, tuple(stored), target)
 
 
 def _write_messages(
@@ -300,9 +300,9 @@ def finish_in_place(part: StreamPart, metadata: Mapping[str, str]) -> Data:
     """
     end = _end(part, metadata)
     start, size = part.data.size, part.data.size + len(end)
-    if size > part.room.size:
+    if size > part.target.size:
         return b"".join((part.data, end))
-    file = memoryview(part.room).cast("B")[:size]
+    file = memoryview(part.target).cast("B")[:size]
     file[start:] = end
     return file.toreadonly()
 

@@ -181,12 +181,12 @@ def checked_document(
     return document
 
 
-def leader_epoch(document: dict[str, Any], told: int) -> int:
+def leader_epoch(document: dict[str, Any], stored: int) -> int:
     """Return the leader epoch in a document of any format.
 
     In format 1 leader epochs began at 1, and 0 meant a direct append.
     """
-    return UNLED_EPOCH if told == 0 and document["format"] == 1 else int(told)
+    return UNLED_EPOCH if stored == 0 and document["format"] == 1 else int(stored)
 
 
 def _segment(document: dict[str, Any]) -> Segment:

@@ -93,7 +93,7 @@ def hash_keys(data: Bytes, ends: Int32s, key0: int, key1: int, low: UInt64s, hig
 
 
 @kernel("int64(uint64[::1], uint64[::1], uint64[::1], uint8[::1], int64)")
-def keep_newest(low: UInt64s, marked: UInt64s, table: UInt64s, bits: Bytes, room: int) -> int:
+def keep_newest(low: UInt64s, marked: UInt64s, table: UInt64s, bits: Bytes, capacity: int) -> int:
     """Add rows to the table in order; mark each key's newest row in `bits`, clear the previous.
 
     Args:
@@ -117,7 +117,7 @@ def keep_newest(low: UInt64s, marked: UInt64s, table: UInt64s, bits: Bytes, room
             slot = (slot + 2) & (table.size - 1)
             found = table[slot + 1]
         if found == EMPTY:
-            if fresh == room:
+            if fresh == capacity:
                 return (index << 32) + fresh
             fresh += 1
             table[slot] = key

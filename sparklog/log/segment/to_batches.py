@@ -81,21 +81,21 @@ class OffsetSpans:
                 special.append(OffsetSpan(one.base, one.end, one, markers.get(one.base)))
             elif one.attributes & TRANSACTIONAL_BIT:
                 _add_transactional(special, one)
-        special.sort(key=lambda stretch: stretch.base)
+        special.sort(key=lambda span: span.base)
         self._special = special
-        self._ends = [stretch.end for stretch in special]
+        self._ends = [span.end for span in special]
 
     def within(self, base: int, end: int) -> Iterator[OffsetSpan]:
         """Yield stretches that cover [base, end) in order, cut at its edges."""
         at = base
-        for stretch in self._special[bisect_right(self._ends, base) :]:
-            if stretch.base >= end:
+        for span in self._special[bisect_right(self._ends, base) :]:
+            if span.base >= end:
                 break
-            if at < stretch.base:
-                yield OffsetSpan(at, stretch.base)
-            at = min(stretch.end, end)
-            is_whole = stretch.base >= base and stretch.end == at
-            yield stretch if is_whole else replace(stretch, base=max(stretch.base, base), end=at)
+            if at < span.base:
+                yield OffsetSpan(at, span.base)
+            at = min(span.end, end)
+            is_whole = span.base >= base and span.end == at
+            yield span if is_whole else replace(span, base=max(span.base, base), end=at)
         if at < end:
             yield OffsetSpan(at, end)
 
@@ -140,20 +140,20 @@ class BlockWriter:
         """
         known = None if rows is None else _Known(rows)
         relative = self.stretches.within(base - self.object_base, end - self.object_base)
-        for stretch in relative:
-            low, high = stretch.base + self.object_base, stretch.end + self.object_base
-            if stretch.unread is not None:
-                yield WireBatch(low, high, stretch.unread.data)
-            elif stretch.marker is not None:
-                data = self._marker(stretch, stretch.marker, low)
+        for span in relative:
+            low, high = span.base + self.object_base, span.end + self.object_base
+            if span.unread is not None:
+                yield WireBatch(low, high, span.unread.data)
+            elif span.marker is not None:
+                data = self._marker(span, span.marker, low)
                 yield WireBatch(low, high, data)
             else:
-                yield from self._records(known, stretch, low, high)
+                yield from self._records(known, span, low, high)
 
     def _records(
-        self, known: _Known | None, stretch: OffsetSpan, low: int, high: int
+        self, known: _Known | None, span: OffsetSpan, low: int, high: int
     ) -> Iterator[WireBatch]:
-        settings = self._settings(stretch)
+        settings = self._settings(span)
         first, end = (0, 0) if known is None else known.between(low, high)
         if known is None or first == end:
             yield from self._nothing(settings, low, high)
@@ -176,8 +176,8 @@ class BlockWriter:
             end = min(base + INT32_MAX, high)
             yield WireBatch(base, end, encode(empty, plain, base_offset=base, last_offset=end - 1))
 
-    def _settings(self, stretch: OffsetSpan) -> BatchSettings:
-        producer = stretch.producer
+    def _settings(self, span: OffsetSpan) -> BatchSettings:
+        producer = span.producer
         if producer is None:
             return BatchSettings(
                 codec=self.codec,
@@ -190,12 +190,12 @@ class BlockWriter:
             leader_epoch=self.leader_epoch,
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
-            base_sequence=increment_sequence(producer.base_sequence, stretch.base - producer.base),
+            base_sequence=increment_sequence(producer.base_sequence, span.base - producer.base),
             is_transactional=True,
         )
 
-    def _marker(self, stretch: OffsetSpan, marker: Marker, offset: int) -> bytes:
-        producer = stretch.producer
+    def _marker(self, span: OffsetSpan, marker: Marker, offset: int) -> bytes:
+        producer = span.producer
         producer_id = producer.producer_id if producer else NO_PRODUCER_ID
         producer_epoch = producer.producer_epoch if producer else NO_EPOCH
         base_sequence = producer.base_sequence if producer else NO_SEQUENCE

@@ -88,17 +88,17 @@ def report_unreadable(
     Raises:
         UnreadableRecords: `unread` is FAIL.
     """
-    told = (
+    message = (
         "records cannot be read: their producer's batch is malformed, and an older version "
         f"acknowledged it. topic={place.topic} partition={place.partition} "
         f"base_offset={base_offset} end_offset={end_offset} reason={reason}"
     )
     if unread is Unread.FAIL:
         raise UnreadableRecords(
-            f"{told}; to read on without them set failOnDataLoss to false (Spark) or pass "
+            f"{message}; to read on without them set failOnDataLoss to false (Spark) or pass "
             "--skip-unreadable (sparklog consume)"
         ) from reason
-    logger.warning("passed over: %s", told)
+    logger.warning("passed over: %s", message)
 
 
 def why_unreadable(batch: UnreadBatch) -> str:

@@ -209,9 +209,9 @@ def _checked_records(
             raise NeedsTime
         return _renumbered(header, data, first_byte)
     if is_create_time and header.max_timestamp != found.newest_ms:
-        told = header._replace(max_timestamp=found.newest_ms)
+        stamped = header._replace(max_timestamp=found.newest_ms)
         body = memoryview(records)[HEADER_BYTES:]
-        data = b"".join((seal_header(told, body), body))
+        data = b"".join((seal_header(stamped, body), body))
         return CheckedBatch(parse_header(data), data)
     return CheckedBatch(header, records)
 

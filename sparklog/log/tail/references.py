@@ -262,16 +262,16 @@ def _check_references(batch: ReferenceBatch, header: BatchHeader) -> None:
         )
 
 
-def _mismatch(told: Reference, stored: Segment, size_bytes: int) -> str | None:
+def _mismatch(claimed: Reference, stored: Segment, size_bytes: int) -> str | None:
     """Return the difference between a reference and its object, or None."""
     if stored.kind != "data" or (stored.base_offset, stored.end_offset) != (0, stored.rows):
         return "the kind or the offsets are not those of a staged object"
     pairs: Sequence[tuple[str, Any, Any]] = (
-        ("rows", told.rows, stored.rows),
-        ("nonce", told.nonce, stored.nonce),
-        ("bytes", told.size_bytes, size_bytes),
-        ("min_timestamp", told.min_timestamp_ms, stored.min_timestamp_ms),
-        ("max_timestamp", told.max_timestamp_ms, stored.max_timestamp_ms),
+        ("rows", claimed.rows, stored.rows),
+        ("nonce", claimed.nonce, stored.nonce),
+        ("bytes", claimed.size_bytes, size_bytes),
+        ("min_timestamp", claimed.min_timestamp_ms, stored.min_timestamp_ms),
+        ("max_timestamp", claimed.max_timestamp_ms, stored.max_timestamp_ms),
     )
     return next((f"`{name}` differs" for name, said, is_ in pairs if said != is_), None)
 

@@ -202,7 +202,7 @@ def decode(data: bytes, layout: WalLayout, sequence: int) -> WalObject:
         if not table.schema.equals(_SCHEMA) or len(batches) != document["rows"]:
             raise ValueError("columns or rows are not those the footer tells of")
     except (KeyError, TypeError, ValueError, IndexError, OSError, pa.ArrowException) as error:
-        raise _not_as_told(error, name) from error
+        raise _not_as_specified(error, name) from error
     return WalObject(header, batches)
 
 
@@ -225,7 +225,7 @@ def _header(document: dict[str, Any], layout: WalLayout, sequence: int) -> WalHe
         )
         place = (int(document["broker_id"]), str(document["incarnation"]), header.sequence)
     except (KeyError, TypeError, ValueError) as error:
-        raise _not_as_told(error, name) from error
+        raise _not_as_specified(error, name) from error
     if place != (layout.broker_id, layout.incarnation, sequence):
         raise DataCorrupt(
             "WAL object belongs under another name; it was copied or renamed by hand. "
@@ -256,7 +256,7 @@ def _problem(header: WalHeader) -> str:
     return ""
 
 
-def _not_as_told(error: Exception, name: str) -> DataCorrupt:
+def _not_as_specified(error: Exception, name: str) -> DataCorrupt:
     return DataCorrupt(
         f"WAL object is not as the format says: {error!r}; run verify. object={name}"
     )

@@ -114,8 +114,8 @@ def _limits(batches: Sequence[WalBatch]) -> dict[int, float]:
 
 def _header(batch: WalBatch) -> BatchHeader:
     header = parse_header(batch.data)
-    told = (batch.base_offset, batch.leader_epoch, len(batch.data))
-    if told != (header.base_offset, header.leader_epoch, header.size_bytes):
+    fields = (batch.base_offset, batch.leader_epoch, len(batch.data))
+    if fields != (header.base_offset, header.leader_epoch, header.size_bytes):
         raise DataCorrupt(
             "a batch in a write-ahead log is not what its row says; run verify. "
             f"partition={batch.topic_id}-{batch.partition} base_offset={batch.base_offset} "

@@ -118,7 +118,7 @@ def _whose(found: WalHeader, ours: WalHeader) -> PutOutcomes:
 
 @dataclass(frozen=True, slots=True)
 class WindowReady:
-    """Event: batches have gathered and must be written. Only while `has_room`."""
+    """Event: batches have gathered and must be written. Only while `has_capacity`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ class WalWriter:
         return min(self._flushed_end, self.acknowledged) - self._trimmed
 
     @property
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """Return True if another window may be put now."""
         return not self.stopped and self.in_flight < self.in_flight_max
 
@@ -245,7 +245,7 @@ class WalWriter:
                 return ()
 
     def _number(self) -> PutWindow:
-        assert self.has_room, (self.in_flight, self.in_flight_max)
+        assert self.has_capacity, (self.in_flight, self.in_flight_max)
         sequence, boundary = self._next, min(self._flushed_end, self.acknowledged)
         raised = boundary > self._boundaries[sequence - 1]
         self._boundaries[sequence] = boundary

@@ -44,10 +44,10 @@ def decode_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
     Raises:
         InvalidRequest: the bytes are not an assignment.
     """
-    return decode_told(data)[0]
+    return decode_assignment_and_data(data)[0]
 
 
-def decode_told(data: bytes) -> tuple[dict[str, tuple[int, ...]], bytes]:
+def decode_assignment_and_data(data: bytes) -> tuple[dict[str, tuple[int, ...]], bytes]:
     """Return a member's partitions and the user data of its assignor; both empty for no bytes.
 
     Raises:

@@ -219,8 +219,8 @@ def answer(asked: PlainProduce, places: Iterable[Placed], throttle_ms: int = 0) 
         out += topic.raw_key
         _put_count(out, len(topic.partitions), flexible=flexible)
         for number, _ in topic.partitions:
-            told = _PLACE.pack(number, 0, *next(place))
-            out += told if version >= START_OFFSET_SINCE else told[:-8]
+            packed = _PLACE.pack(number, 0, *next(place))
+            out += packed if version >= START_OFFSET_SINCE else packed[:-8]
             if flexible:
                 out += _NO_ERRORS_FLEXIBLE
             elif version >= RECORD_ERRORS_SINCE:

@@ -21,7 +21,7 @@ from sparklog.core.types import TopicPartition
 
 REQUEST_TIMEOUT_S: Final = 10.0
 """A broker that is silent for so long is asked again, or another one is."""
-NOBODY: Final = Unavailable(
+NO_BROKERS: Final = Unavailable(
     "brokers lead the topic, and none is registered; start brokers, name one that can be reached "
     "with the option kafka.bootstrap.servers, or read without what is not flushed yet with the "
     "option includeUnflushed=false"
@@ -86,7 +86,7 @@ class PartitionLeaders:
     ) -> Mapping[TopicPartition, ListedOffset | SparklogError]:
         addresses = self.addresses(image)
         if not addresses:
-            return dict.fromkeys(wanted, NOBODY)
+            return dict.fromkeys(wanted, NO_BROKERS)
         if self._brokers is None or addresses != self._addresses:
             self.close()
             self._addresses = addresses

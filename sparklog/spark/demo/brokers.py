@@ -84,8 +84,10 @@ def taken_over_at_s(moment_s: float, known_s: float, acknowledged_s: Sequence[fl
             later than `known_s`.
     """
     until_s = next(at_s for at_s in acknowledged_s if at_s > known_s)
-    told_s = [at_s for at_s in acknowledged_s if moment_s < at_s <= until_s]
-    silences = [(after - before, after) for before, after in pairwise([moment_s, *told_s])]
+    acknowledgements_s = [at_s for at_s in acknowledged_s if moment_s < at_s <= until_s]
+    silences = [
+        (after - before, after) for before, after in pairwise([moment_s, *acknowledgements_s])
+    ]
     return max(silences)[1]
 
 
@@ -105,10 +107,10 @@ def _taken_over_at_s(
     known_s = SYSTEM_CLOCK.monotonic_s()
 
     def acknowledged() -> bool:
-        return max(client.told_s(number), default=0.0) > known_s
+        return max(client.acknowledgements_s(number), default=0.0) > known_s
 
     _wait(acknowledged, f"the new leader takes no records. partition={number}")
-    return taken_over_at_s(moment_s, known_s, client.told_s(number))
+    return taken_over_at_s(moment_s, known_s, client.acknowledgements_s(number))
 
 
 def _leaders(admin: Admin) -> list[int]:

@@ -62,11 +62,11 @@ def follow(spark: SparkSession, root: str, table: str, checkpoint: str) -> None:
         .start(table)
     )
     say("ready")
-    Thread(target=_finish_when_told, args=(query,), name="finish", daemon=True).start()
-    told = -1
+    Thread(target=_finish_on_request, args=(query,), name="finish", daemon=True).start()
+    shown = -1
     while True:
         ended = query.awaitTermination(POLL_S)
-        told = _tell_batches(query, told)
+        shown = _tell_batches(query, shown)
         if ended:
             say("done")
             return
@@ -77,21 +77,21 @@ def say(event: str, **fields: Any) -> None:
     print(json.dumps({"event": event, **fields}), flush=True)
 
 
-def _finish_when_told(query: StreamingQuery) -> None:
+def _finish_on_request(query: StreamingQuery) -> None:
     sys.stdin.readline()
     query.processAllAvailable()
     query.stop()
 
 
-def _tell_batches(query: StreamingQuery, told: int) -> int:
+def _tell_batches(query: StreamingQuery, shown: int) -> int:
     for one in query.recentProgress:
-        if one.batchId <= told or not one.numInputRows:
+        if one.batchId <= shown or not one.numInputRows:
             continue
-        told = one.batchId
+        shown = one.batchId
         end = parse_json(one.sources[0].endOffset, "end offsets of a query")["flights"]
         groups = one.stateOperators[0].numRowsTotal
         say("batch", rows=one.numInputRows, end=end, groups=groups, ms=one.batchDuration)
-    return told
+    return shown
 
 
 def main() -> None:

@@ -81,7 +81,7 @@ class PlainClient:
         self._stopping.set()
         self._thread.join()
 
-    def told_s(self, partition: int) -> list[float]:
+    def acknowledgements_s(self, partition: int) -> list[float]:
         """Return when records of a partition were acknowledged, in order."""
         found = list(self.acknowledged)
         return [one.acknowledged_s for one in found if one.partition == partition]

@@ -46,7 +46,12 @@ from sparklog.spark.jobs.partition_tasks import (
 from sparklog.spark.jobs.progress import JobProgress, StageSampler, bytes_text, rate, watched
 from sparklog.spark.jobs.report import UpkeepReport
 from sparklog.spark.jobs.session import WAITING_JVM
-from sparklog.store.background_io import IoThrottle, ThrottledStore, making_way_by, threads_of
+from sparklog.store.background_io import (
+    IoThrottle,
+    ThrottledStore,
+    threads_of,
+    throttled_by_priority,
+)
 
 SHARE_BYTES: Final = 1 << 30
 """Bytes that a task copies by itself before another one, which must read all keys, too, is worth
@@ -188,15 +193,15 @@ class _Compact:
                 done = compactor.share(
                     CompactionShares(**work.details[SHARES]), *work.details[SHARE]
                 )
-                told: dict[str, Any] = {SHARE: None if done is None else done.to_json()}
+                fields: dict[str, Any] = {SHARE: None if done is None else done.to_json()}
             else:
-                told = self._whole(compactor)
-        return {**told, "seconds": round(self._clock.monotonic_s() - started_s, 3)}
+                fields = self._whole(compactor)
+        return {**fields, "seconds": round(self._clock.monotonic_s() - started_s, 3)}
 
     def compactor(self, log: Log, work: PartitionWork, pool: Executor) -> Compactor:
         """Return what compacts the partition."""
         stored = log_config(work.configs)
-        store = making_way_by(log.store, self._clock)
+        store = throttled_by_priority(log.store, self._clock)
         if self._bytes_per_s is not None:
             store = ThrottledStore(store, IoThrottle(self._bytes_per_s, self._clock).passed)
         return Compactor(
@@ -211,15 +216,15 @@ class _Compact:
 
     def _whole(self, compactor: Compactor) -> dict[str, Any]:
         job = self._job
-        glanced = compactor.glance()
+        recent_view = compactor.quick_view()
         compacted = compactor.compact_or_share(
-            self._share_bytes, force=job.force, dry_run=job.dry_run, glanced=glanced
+            self._share_bytes, force=job.force, dry_run=job.dry_run, recent_view=recent_view
         )
         if isinstance(compacted, CompactionShares):  # small objects are merged by the next run
             return {"compacted": None, "merged": None, SHARES: asdict(compacted)}
-        same = glanced if compacted is None else None
-        merged = compactor.merge(dry_run=job.dry_run, glanced=same) if job.merges else None
-        return {"compacted": _told(compacted), "merged": _told(merged)}
+        same = recent_view if compacted is None else None
+        merged = compactor.merge(dry_run=job.dry_run, recent_view=same) if job.merges else None
+        return {"compacted": _as_json(compacted), "merged": _as_json(merged)}
 
 
 def compacted_by(
@@ -280,11 +285,16 @@ def _published(
                 )
     except (SparklogError, OSError) as error:
         return joined(first, parts, {}, f"{type(error).__name__}: {error}")
-    told = {"compacted": _told(outcome), "merged": None, "shares": len(parts), "seconds": seconds}
-    return joined(first, parts, told, "")
+    fields = {
+        "compacted": _as_json(outcome),
+        "merged": None,
+        "shares": len(parts),
+        "seconds": seconds,
+    }
+    return joined(first, parts, fields, "")
 
 
-def _told(outcome: ShareOutcome | None) -> dict[str, Any] | None:
+def _as_json(outcome: ShareOutcome | None) -> dict[str, Any] | None:
     return None if outcome is None else asdict(outcome)
 
 

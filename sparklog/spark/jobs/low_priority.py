@@ -59,12 +59,12 @@ def packed(work: Callable[[list[Given]], Result]) -> Callable[[Iterable[Given]],
 
     def in_task(given: Iterable[Given]) -> Result:
         known = list(given)  # Spark's own iterator stays with its thread
-        return making_way(lambda: done(known))
+        return at_task_priority(lambda: done(known))
 
     return in_task
 
 
-def making_way(work: Callable[[], Result]) -> Result:
+def at_task_priority(work: Callable[[], Result]) -> Result:
     """Return what `work` returns; at low priority in tasks of the upkeep's pool."""
     context = TaskContext.get()
     if context is None or context.getLocalProperty("spark.scheduler.pool") != POOL:

@@ -175,7 +175,7 @@ class _Retain:
         ):
             found = self._garbage(log, work, policy, seen, listed, now_ms)
             if not found.doomed and not found.problem:
-                return _told(seen, seen, seen.log_start_offset, found, 0)
+                return _result(seen, seen, seen.log_start_offset, found, 0)
         seen = seen or PartitionView(work.layout)
         if self._job.dry_run:
             view = run(refresh(seen), log.store)
@@ -188,7 +188,7 @@ class _Retain:
         if not self._job.dry_run:
             delete_all(log.store, found.doomed)
         freed = [e for e in view.entries if e.end_offset <= after] if self._job.dry_run else []
-        return _told(before, view, after, found, len(freed))
+        return _result(before, view, after, found, len(freed))
 
     def _garbage(
         self,
@@ -240,7 +240,7 @@ class _Retain:
         return seen[0], view
 
 
-def _told(
+def _result(
     before: PartitionView, view: PartitionView, after: int, found: Garbage, freed: int
 ) -> Mapping[str, Any]:
     """Return the answer: the log start is `after` now, and `freed` objects wait for their time."""
@@ -346,7 +346,7 @@ def _report(
     problems: Sequence[str],
     seconds: float,
 ) -> UpkeepReport:
-    let_go = total_of(answers, "let_go")
+    deleted = total_of(answers, "let_go")
     objects = total_of(answers, "deleted_objects") + beside.get("deleted_objects", 0)
     size = total_of(answers, "deleted_bytes") + beside.get("deleted_bytes", 0)
     verbs = ("would let go", "would delete") if job.dry_run else ("let go", "deleted")
@@ -358,12 +358,12 @@ def _report(
         if one.result.get("let_go") or one.result.get("deleted_objects")
     ]
     summary = (
-        f"{verbs[0]} {let_go:,} offsets and {verbs[1]} {objects:,} objects "
+        f"{verbs[0]} {deleted:,} offsets and {verbs[1]} {objects:,} objects "
         f"({bytes_text(size)}) of {len(answers):,} partitions in {seconds:.1f} s"
     )
     totals = {
         "dry_run": job.dry_run,
-        "let_go": let_go,
+        "let_go": deleted,
         "deleted_objects": objects,
         "deleted_bytes": size,
         "cleared_wals": beside.get("cleared_wals", 0),

@@ -38,7 +38,7 @@ from sparklog.spark.jobs.partition_tasks import (
 from sparklog.spark.jobs.progress import JobProgress, StageSampler, bytes_text, watched
 from sparklog.spark.jobs.report import UpkeepReport, total_of
 from sparklog.spark.jobs.session import WAITING_JVM
-from sparklog.store.background_io import making_way_by, threads_of
+from sparklog.store.background_io import threads_of, throttled_by_priority
 
 _RANGE = re.compile(r"([A-Za-z0-9._-]{1,249}):(\d{1,9}):(\d{1,19})-(\d{1,19})")
 _EXAMPLES = """
@@ -166,8 +166,8 @@ def _works(job: VerifyJob) -> tuple[list[PartitionWork], list[str]]:
         except DataCorrupt as error:
             if job.topics or job.drops:
                 raise
-            told = f"only the registry was looked at, it cannot be read: {error}"
-            return [registry], [*problems, told]
+            problem = f"only the registry was looked at, it cannot be read: {error}"
+            return [registry], [*problems, problem]
     if job.drops:
         return _drop_works(job, image), problems
     works = with_pins(work_on(chosen_topics(image, job.topics)), snapshots)
@@ -225,7 +225,7 @@ class _Verify:
             found = self._look(log, work, pool)
             done: list[RepairResult] = []
             if found.damages and self._job.changes:
-                done = self._mend(log, work, found, pool)
+                done = self._repair(log, work, found, pool)
                 found = self._look(log, work, pool) if done and not self._job.dry_run else found
             elif work.details.get("drops"):
                 raise InvalidRequest("nothing is damaged there; nothing was given up")
@@ -233,7 +233,7 @@ class _Verify:
 
     def _look(self, log: Log, work: PartitionWork, pool: Executor) -> Findings:
         return examine(
-            making_way_by(log.store, self._clock),
+            throttled_by_priority(log.store, self._clock),
             work.layout,
             pool,
             deep=not self._job.quick,
@@ -241,14 +241,14 @@ class _Verify:
             pins=work.details.get("pins") or (),
         )
 
-    def _mend(
+    def _repair(
         self, log: Log, work: PartitionWork, found: Findings, pool: Executor
     ) -> list[RepairResult]:
         config = log_config(work.configs)
         encoding = Encoding(config.codec, config.zstd_level, config.indexes_keys)
         repair = Repair(log.store, found, pool, encoding, self._job.dry_run)
         if self._job.repair:
-            return Repairer(repair, self._clock.now_ms()).mend()
+            return Repairer(repair, self._clock.now_ms()).repair_all()
         dropper = Dropper(repair, LeadNow(**work.details["lead"]))
         return dropper.drop([OffsetRange(*one) for one in work.details["drops"]])
 
@@ -298,10 +298,10 @@ def verify_report(
         "mended": len(mended),
         "dry_run": job.dry_run,
     }
-    told = [*problems, *(f"an object is none of sparklog's. object={key}" for key in foreign)]
+    findings = [*problems, *(f"an object is none of sparklog's. object={key}" for key in foreign)]
     code = MENDED if mended and not job.dry_run else None
     return UpkeepReport(
-        summary, seconds, tuple(answers), totals, tuple(lines), tuple(told), done_code=code
+        summary, seconds, tuple(answers), totals, tuple(lines), tuple(findings), done_code=code
     )
 
 

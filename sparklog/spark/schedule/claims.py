@@ -208,7 +208,7 @@ class ScheduleClaims:
         if claim is None or claim.attempt == SEEN or claim.run_id in self._own:
             return None
         now_ms = self._clock.now_ms()
-        last = self._heard(claim, self._since(claim), now_ms)
+        last = self._last_known(claim, self._since(claim), now_ms)
         return None if last.ended else max(last.heard_ms + SILENT_MS, now_ms) + 1000
 
     def by_hand(self, job: ScheduledJob, run_id: str = "") -> JobRun:
@@ -266,12 +266,12 @@ class ScheduleClaims:
         """Return whether another application still runs the job since a time before."""
         if claim.run_id in self._own or claim.attempt == SEEN:
             return False
-        last = self._heard(claim, self._since(claim), now_ms)
+        last = self._last_known(claim, self._since(claim), now_ms)
         return not last.ended and not is_silent(last, now_ms)
 
     def _repeated(self, job: ScheduledJob, claim: RunClaim, now_ms: int) -> DueRun | None:
         history = self._since(claim)
-        last = self._heard(claim, history, now_ms)
+        last = self._last_known(claim, history, now_ms)
         if not is_silent(last, now_ms):
             return None
         lost = history.runs.get(claim.run_id) or _run_of(claim, job, ON_SCHEDULE)
@@ -284,7 +284,7 @@ class ScheduleClaims:
     def _since(self, claim: RunClaim) -> JobHistory:
         return read_history(self._log, claim.claimed_ms)
 
-    def _heard(self, claim: RunClaim, history: JobHistory, now_ms: int) -> LastRun:
+    def _last_known(self, claim: RunClaim, history: JobHistory, now_ms: int) -> LastRun:
         known = history.runs.get(claim.run_id)
         times_ms = (claim.claimed_ms, known.heard_ms if known is not None else 0)
         heard_ms = max((t for t in times_ms if t < now_ms + SILENT_MS), default=0)

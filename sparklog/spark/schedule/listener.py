@@ -75,7 +75,7 @@ class Listener:
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
-    def hear(self, word: Word) -> None:
+    def handle(self, word: Word) -> None:
         """Do what a record of the topic asks for. Records come in their order.
 
         Raises:
@@ -124,7 +124,7 @@ class Listener:
 
     def _give_up(self, run_id: str) -> None:
         del self._open[run_id]
-        self._runner.let_go(run_id)
+        self._runner.release(run_id)
 
     def _listen(self) -> None:
         while not self._stopping.is_set():
@@ -152,7 +152,7 @@ class Listener:
             while not self._stopping.is_set():
                 for record in consumer.poll(timeout_s=POLL_S):
                     self._next = record.offset + 1
-                    self.hear(decode(record.key, record.value))
+                    self.handle(decode(record.key, record.value))
                 self.attend()
                 if self._clock.monotonic_s() >= look_s:
                     if leading(self._log.refresh(probing=True)) != addresses:

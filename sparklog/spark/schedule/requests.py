@@ -96,14 +96,14 @@ class JobRequests:
         return None
 
     def _ended(self, consumer: Consumer) -> JobRun:
-        heard_s, silent_s, said = self.clock.monotonic_s(), BEGUN_WITHIN_S, ""
-        while self.clock.monotonic_s() - heard_s < silent_s:
+        since_s, silent_s, said = self.clock.monotonic_s(), BEGUN_WITHIN_S, ""
+        while self.clock.monotonic_s() - since_s < silent_s:
             for word in self._words:
                 if not isinstance(word, JobRun):
                     continue
                 if word.ended:
                     return word
-                heard_s, silent_s = self.clock.monotonic_s(), SILENT_S
+                since_s, silent_s = self.clock.monotonic_s(), SILENT_S
                 if word.message not in ("", said):
                     said = word.message
                     self.say(said)

@@ -53,7 +53,7 @@ class RunSlots:
     def take(self, job: str) -> bool:
         """Give a job a place; returns False if it has to wait until one is free."""
         with self._lock:
-            if not self._has_room():
+            if not self._has_capacity():
                 self._waiting.append(job)
                 return False
             self._jobs.add(job)
@@ -62,7 +62,7 @@ class RunSlots:
     def reserve(self, run_id: str) -> bool:
         """Keep a place for a requested run; returns False if none is free."""
         with self._lock:
-            if not self._has_room():
+            if not self._has_capacity():
                 return False
             self._runs.add(run_id)
             return True
@@ -71,11 +71,11 @@ class RunSlots:
         """Free a job's place; returns the jobs that waited for one: let them try again."""
         return self._freed(self._jobs, job)
 
-    def let_go(self, run_id: str) -> list[str]:
+    def release(self, run_id: str) -> list[str]:
         """Free a run's place; returns as `leave`."""
         return self._freed(self._runs, run_id)
 
-    def _has_room(self) -> bool:
+    def _has_capacity(self) -> bool:
         return len(self._jobs) + len(self._runs) < self._count
 
     def _freed(self, places: set[str], who: str) -> list[str]:
@@ -242,9 +242,9 @@ class ScheduledJobs:
         may = name in self._all and not self._stopping.is_set()
         return may and self._places.reserve(run_id)
 
-    def let_go(self, run_id: str) -> None:
+    def release(self, run_id: str) -> None:
         """Keep a run's place no longer."""
-        self._look_soon(self._places.let_go(run_id))
+        self._look_soon(self._places.release(run_id))
 
     def run_asked(self, name: str, run_id: str) -> None:
         """Run a job in the place that is kept for it, beside its own times. Returns at once."""
@@ -321,7 +321,7 @@ class ScheduledJobs:
         except Exception as error:  # as above
             logger.warning("a job that was asked for has failed job=%s error=%s", run.job, error)
         finally:
-            self.let_go(run.run_id)
+            self.release(run.run_id)
 
     def _cut_off(self, run: JobRun) -> None:
         """Report of a run that it ended with the application before it began: its sender waits."""

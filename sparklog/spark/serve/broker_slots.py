@@ -106,19 +106,21 @@ def advice(
     """
     taken = claim.cores or 1
     found = []
-    room = slots.executors if claim.exclusive else slots.executors * (slots.per_executor // taken)
-    if room < brokers:
+    capacity = (
+        slots.executors if claim.exclusive else slots.executors * (slots.per_executor // taken)
+    )
+    if capacity < brokers:
         found.append(
-            f"Spark has room for {room} of {brokers} brokers now; the others wait for executors. "
-            f"executors={slots.executors} slots_each={slots.per_executor}"
+            f"Spark has room for {capacity} of {brokers} brokers now; the others wait for "
+            f"executors. executors={slots.executors} slots_each={slots.per_executor}"
         )
-    free = slots.executors * slots.per_executor - min(room, brokers) * taken
-    if room >= brokers and free < 1 and slots.executors < expected:
+    free = slots.executors * slots.per_executor - min(capacity, brokers) * taken
+    if capacity >= brokers and free < 1 and slots.executors < expected:
         found.append(
             f"Spark has {slots.executors} of {expected} executors now, and brokers take them all: "
             "queries wait for executors"
         )
-    elif room >= brokers and free < 1:
+    elif capacity >= brokers and free < 1:
         found.append(
             "brokers take every slot: a query in this application would wait for ever, without an "
             "error. Give executors one core more (spark.executor.cores; slots need no processors)"

@@ -130,7 +130,7 @@ class Serving:
         metrics = event.get("metrics_port")
         page = f", metrics at http://{Address(event['host'], metrics)}/metrics" if metrics else ""
         again = f", start {broker.starts}" if broker.starts > 1 else ""
-        told = [
+        lines = [
             _notice(
                 broker, "ready",
                 f"ready at {broker.address} (pid {broker.facts.get('pid')}{again}){page}",
@@ -139,13 +139,13 @@ class Serving:
         ]  # fmt: skip
         if self.all_ready and self._announced != self.bootstrap_servers:
             self._announced = self.bootstrap_servers
-            told.append(
+            lines.append(
                 Notice(
                     f"serving: {self.bootstrap_servers}",
                     {"event": "serving", **self.document()},
                 )
             )
-        return told
+        return lines
 
     def _hung_up(self, broker: BrokerStatus, before: str) -> list[Notice]:
         broker.state = "lost"

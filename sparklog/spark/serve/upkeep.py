@@ -66,12 +66,12 @@ class WarmUp:
             context = self._session({}).sparkContext
             tasks = context.defaultParallelism
             context.parallelize(range(tasks), tasks).mapPartitions(packed(_lingering)).collect()
-            _let_go(context)
+            _collect_garbage(context)
         except Exception as error:  # the first job is slower then, and says what is wrong
             logger.info("executors are not warm for jobs error=%s", error)
 
 
-def _let_go(context: SparkContext) -> None:
+def _collect_garbage(context: SparkContext) -> None:
     """Have everybody forget what ended jobs have sent to the executors.
 
     Spark sees to that when the application's JVM collects its garbage. The first time, all JVMs
@@ -140,8 +140,8 @@ class Upkeep:
         metrics = JobMetrics(schedule)
         self._page = JobMetricsServer(metrics, *page) if page is not None else None
         if page is not None and self._page is not None:
-            told = outward_address() if page[0] in EVERY_INTERFACE else page[0]
-            url = f"http://{Address(told, self._page.port)}/metrics"
+            host = outward_address() if page[0] in EVERY_INTERFACE else page[0]
+            url = f"http://{Address(host, self._page.port)}/metrics"
             tell({"event": "jobs", "metrics": url, "text": f"jobs: metrics at {url}"})
         self._jobs = ScheduledJobs(
             schedule, root, looking, open_run, began=metrics.began, ended=metrics.ended

@@ -26,7 +26,7 @@ REQUEST_TIMEOUT_S: Final = 30.0
 """Above the time a leader takes to answer that replicas or the store did not."""
 ROUND_S: Final = 5.0
 """Time of the search for leaders before the sink checks whether brokers lead at all."""
-NOBODY: Final = Unavailable(
+NO_BROKERS: Final = Unavailable(
     "brokers lead the topic, and none is registered; start brokers, or name one that can be "
     "reached with the option kafka.bootstrap.servers"
 )
@@ -54,7 +54,7 @@ class LeaderAppends:
         ids = {part.topic: part.topic_id for part in parts}
         addresses = self._bootstrap or registered(self._log.refresh())
         if not addresses:
-            return dict.fromkeys(batches, NOBODY)
+            return dict.fromkeys(batches, NO_BROKERS)
         brokers = BrokerConnections(bootstrap_addresses(addresses), REQUEST_TIMEOUT_S)
         try:
             bases = append_batches(brokers, data, ids, self._clock, patience_s=ROUND_S)

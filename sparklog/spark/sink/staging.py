@@ -84,8 +84,8 @@ class Staging:
         at = 0
         while at < records.num_rows:
             buffer = self._buffers.setdefault(place, _Buffer())
-            room = max(1, (roll_bytes - buffer.size_bytes) // row_bytes)
-            piece = records.slice(at, room)
+            rows_left = max(1, (roll_bytes - buffer.size_bytes) // row_bytes)
+            piece = records.slice(at, rows_left)
             at += piece.num_rows
             size_bytes = piece.nbytes
             buffer.batches.append(piece)

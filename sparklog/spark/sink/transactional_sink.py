@@ -39,7 +39,7 @@ from sparklog.core.types import TopicPartition
 from sparklog.log.partition.append import AppendResult
 from sparklog.log.tail.references import ReferencedObject, encode_references, reference_batch
 from sparklog.spark.access.leaders import registered
-from sparklog.spark.sink.leader_sink import NOBODY, REQUEST_TIMEOUT_S
+from sparklog.spark.sink.leader_sink import NO_BROKERS, REQUEST_TIMEOUT_S
 from sparklog.spark.sink.options import TRANSACTION_TIMEOUT_MS
 
 SEND_SHARE: Final = 0.75
@@ -94,7 +94,7 @@ class TransactionalAppends:
     def _attempt(self, batch: Publication) -> Mapping[TopicPartition, AppendResult]:
         addresses = self._bootstrap or registered(self._log.refresh())
         if not addresses:
-            raise NOBODY
+            raise NO_BROKERS
         brokers = BrokerConnections(bootstrap_addresses(addresses), REQUEST_TIMEOUT_S)
         try:
             return _TransactionAttempt(self, brokers, batch, self._clock).run()
@@ -258,7 +258,7 @@ def _away(batch: Publication, error: SparklogError) -> Unavailable:
 def _number(metadata: str, query_id: str) -> int:
     """Return the number of the batch in a committed offset's metadata, or -1."""
     try:
-        told = parse_json(metadata, "metadata of an offset")
-        return int(told["batch"]) if told["query"] == query_id else -1
+        stored = parse_json(metadata, "metadata of an offset")
+        return int(stored["batch"]) if stored["query"] == query_id else -1
     except (ValueError, TypeError, LookupError):
         return -1

@@ -48,7 +48,7 @@ class GroupProgress:
         self._clock = clock
         self._brokers: BrokerConnections | None = None
         self._addresses = ""
-        self._told: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, int] = {}
         self._not_before_s = clock.monotonic_s()
 
     def tell(self, image: MetadataImage, offsets: Mapping[TopicPartition, int]) -> None:
@@ -88,7 +88,7 @@ class GroupProgress:
         self, image: MetadataImage, offsets: Mapping[TopicPartition, int]
     ) -> SparklogError | None:
         """Commit new offsets, if there is a coordinator; return what went wrong."""
-        news = {tp: offset for tp, offset in offsets.items() if self._told.get(tp) != offset}
+        news = {tp: offset for tp, offset in offsets.items() if self._committed.get(tp) != offset}
         addresses = self._bootstrap or registered(image)
         if not news or not addresses:
             return None
@@ -98,7 +98,9 @@ class GroupProgress:
             )
         except SparklogError as error:
             return error
-        self._told.update((tp, news[tp]) for tp, failure in outcomes.items() if failure is None)
+        self._committed.update(
+            (tp, news[tp]) for tp, failure in outcomes.items() if failure is None
+        )
         return next((failure for failure in outcomes.values() if failure is not None), None)
 
     def _connected(self, addresses: str) -> BrokerConnections:

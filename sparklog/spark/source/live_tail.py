@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparklog.client.addresses import bootstrap_addresses
-from sparklog.client.batch_fetcher import PATIENCE_S, FetchedBatches, FetchedSpan, fetch_stretch
+from sparklog.client.batch_fetcher import PATIENCE_S, FetchedBatches, FetchedSpan, fetch_span
 from sparklog.client.connections import BrokerConnections
 from sparklog.cluster.log import Log
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
@@ -55,7 +55,7 @@ AGAIN_S: Final = 0.2
 class TailRequest:
     """The offsets to read, and the way to read them."""
 
-    stretch: FetchedSpan
+    span: FetchedSpan
     columns: Sequence[str]
     """Without the columns that the partition's name gives."""
     bootstrap: str
@@ -89,7 +89,7 @@ class LiveTailReader:
             `unread`: the action for unreadable batches.
         """
         self._wanted = wanted
-        self._at = wanted.stretch.base_offset
+        self._at = wanted.span.base_offset
         self._bootstrap = wanted.bootstrap
         self._open_log = open_log
         self._reader = reader
@@ -106,7 +106,7 @@ class LiveTailReader:
             DataCorrupt: what came is damaged.
         """
         since_s = self._clock.monotonic_s()
-        end = self._wanted.stretch.end_offset
+        end = self._wanted.span.end_offset
         while self._at < end:
             before = self._at
             trouble: SparklogError | None = None
@@ -121,7 +121,7 @@ class LiveTailReader:
                 raise Unavailable(
                     "records that are committed are handed out by no broker and are in no segment; "
                     "see that brokers run and that the partition has a leader. "
-                    f"partition={self._wanted.stretch.topic_partition} offset={self._at} "
+                    f"partition={self._wanted.span.topic_partition} offset={self._at} "
                     f"waited_s={self._clock.monotonic_s() - since_s:.0f} reason={trouble}"
                 ) from trouble
             else:
@@ -132,17 +132,17 @@ class LiveTailReader:
         if not self._bootstrap:
             raise Unavailable("no broker is registered")
         brokers = BrokerConnections(bootstrap_addresses(self._bootstrap), REQUEST_TIMEOUT_S)
-        stretch = replace(wanted.stretch, base_offset=self._at)
+        span = replace(wanted.span, base_offset=self._at)
         try:
-            for fetched in fetch_stretch(
+            for fetched in fetch_span(
                 brokers,
-                stretch,
+                span,
                 committed_only=wanted.committed_only,
                 patience_s=min(ROUND_S, self._patience_s),
                 clock=self._clock,
             ):
-                for rows in _decoded(kept(fetched, wanted.committed_only), stretch, self._unread):
-                    some = _within(rows, self._at, stretch.end_offset)
+                for rows in _decoded(kept(fetched, wanted.committed_only), span, self._unread):
+                    some = _within(rows, self._at, span.end_offset)
                     if some.num_rows:
                         yield some.select(wanted.columns)
                 self._at = fetched.batches[-1].header.end_offset
@@ -150,14 +150,14 @@ class LiveTailReader:
             brokers.close()
 
     def _from_segments(self, trouble: SparklogError) -> Iterator[pa.RecordBatch]:
-        stretch = self._wanted.stretch
-        place = stretch.topic_partition
+        span = self._wanted.span
+        place = span.topic_partition
         log = self._open_log()
         image = log.refresh()
         topic = image.topics.get(place.topic)
-        if topic is None or topic.topic_id != stretch.topic_id:
+        if topic is None or topic.topic_id != span.topic_id:
             self._lost(f"Topic {place.topic} was deleted while it was read.")
-            self._at = stretch.end_offset
+            self._at = span.end_offset
             return
         self._bootstrap = self._wanted.bootstrap or registered(image)
         partition = log.partition(place.topic, place.partition)
@@ -167,19 +167,19 @@ class LiveTailReader:
                 f"Offsets of {place} from {self._at} on were to be read but the log starts at "
                 f"{view.log_start_offset}."
             )
-            self._at = min(view.log_start_offset, stretch.end_offset)
-        end = min(view.end_offset, stretch.end_offset)
+            self._at = min(view.log_start_offset, span.end_offset)
+        end = min(view.end_offset, span.end_offset)
         if self._at < end:
             logger.warning("reading from segments instead partition=%s %s", place, trouble)
             yield from self._stored(log, partition, view, end)
-        elif view.damage is not None and self._at < stretch.end_offset:
+        elif view.damage is not None and self._at < span.end_offset:
             raise unreadable(view)
-        elif isinstance(trouble, OffsetOutOfRange) and self._at < stretch.end_offset:
+        elif isinstance(trouble, OffsetOutOfRange) and self._at < span.end_offset:
             self._lost(
-                f"Offsets of {place} from {self._at} to {stretch.end_offset} were to be read: "
+                f"Offsets of {place} from {self._at} to {span.end_offset} were to be read: "
                 f"{trouble}"
             )
-            self._at = stretch.end_offset
+            self._at = span.end_offset
 
     def _stored(
         self, log: Log, partition: PartitionLog, view: PartitionView, end: int
@@ -218,7 +218,7 @@ def kept(fetched: FetchedBatches, committed_only: bool) -> list[BatchSlice]:
 
 
 def _decoded(
-    batches: Sequence[BatchSlice], stretch: FetchedSpan, unread: Unread
+    batches: Sequence[BatchSlice], span: FetchedSpan, unread: Unread
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of batches. Raises UnreadableRecords, unless they are passed over."""
     for batch in batches:
@@ -227,11 +227,11 @@ def _decoded(
         found = _rows(batches)
     except DataCorrupt as error:
         if len(batches) == 1:
-            place, header = stretch.topic_partition, batches[0].header
+            place, header = span.topic_partition, batches[0].header
             report_unreadable(place, header.base_offset, header.end_offset, error, unread)
             return
         for batch in batches:
-            yield from _decoded([batch], stretch, unread)
+            yield from _decoded([batch], span, unread)
         return
     yield from found
 

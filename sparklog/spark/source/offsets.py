@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from sparklog.cluster.metadata.changes import topic_named
 from sparklog.cluster.metadata.image import Topic
 from sparklog.core.errors import InvalidRequest, UnknownTopicOrPartition
-from sparklog.core.topic_names import TOLD_AS_INTERNAL
+from sparklog.core.topic_names import LISTED_AS_INTERNAL
 from sparklog.core.types import OffsetRange, TopicPartition
 from sparklog.spark.access.data_loss import report_data_loss
 from sparklog.spark.source.offset_options import (
@@ -62,7 +62,7 @@ def select(
         chosen = [
             topic
             for name, topic in topics.items()
-            if pattern.search(name) and name not in TOLD_AS_INTERNAL
+            if pattern.search(name) and name not in LISTED_AS_INTERNAL
         ]
     return tuple(sorted(TopicPartition(t.name, p) for t in chosen for p in range(t.partitions)))
 

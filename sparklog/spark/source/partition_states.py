@@ -147,14 +147,14 @@ class PartitionLookup:
             served = [p for p, extent in extents.items() if _is_served(snapshot.image, p, extent)]
             brokers = self._leaders.addresses(snapshot.image) if served else ""
             patience_s = 0.0 if known.keys() >= set(served) else LEADER_ROUND_S
-            for place, told in self._ends(snapshot.image, served, patience_s).items():
+            for place, outcome in self._ends(snapshot.image, served, patience_s).items():
                 extent = extents[place]
-                if isinstance(told, SparklogError) and extent.is_damaged:
+                if isinstance(outcome, SparklogError) and extent.is_damaged:
                     continue  # no broker can lead it
-                if isinstance(told, SparklogError) and place not in known:
-                    unknown = unknown or told
+                if isinstance(outcome, SparklogError) and place not in known:
+                    unknown = unknown or outcome
                     continue
-                end = known[place] if isinstance(told, SparklogError) else told
+                end = known[place] if isinstance(outcome, SparklogError) else outcome
                 end = max(extent.readable_end, end)
                 extents[place] = replace(extent, readable_end=end, brokers=brokers)
             if unknown is None:

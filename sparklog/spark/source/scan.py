@@ -144,9 +144,9 @@ class Scan:
         if base == end:
             return
         place = TopicPartition(part.topic, part.partition)
-        stretch = FetchedSpan(place, part.topic_id, base, end)
+        span = FetchedSpan(place, part.topic_id, base, end)
         yield from LiveTailReader(
-            TailRequest(stretch, columns, part.brokers, self.committed_only),
+            TailRequest(span, columns, part.brokers, self.committed_only),
             lambda: shared_log(self.root),
             lambda partition: _reader(self.root, partition.layout),
             lambda reason: report_data_loss(reason, fail=self.fail_on_data_loss),
@@ -161,10 +161,10 @@ class Scan:
         layout = PartitionLayout(part.topic, part.topic_id, part.partition)
         reader = _reader(self.root, layout)
         stretches = [
-            stretch
+            span
             for entry in _view(layout, part).entries
             if entry.rows
-            for stretch in aborted_stretches(reader.footer(entry), entry.base_offset, part.aborted)
+            for span in aborted_stretches(reader.footer(entry), entry.base_offset, part.aborted)
         ]
         names = columns if "offset" in columns else ["offset", *columns]
         for rows in self._stored(part, names):
@@ -261,17 +261,17 @@ class _Shape:
         far = pc.or_(pc.greater(numbers, TIMESTAMP_MS_MAX), pc.less(numbers, -TIMESTAMP_MS_MAX))
         row = pc.index(far, pa.scalar(value=True)).as_py()
         at = stored.column("offset")[row].as_py()
-        told = (
+        message = (
             "a producer wrote a timestamp that Spark cannot hold. "
             f"topic={self._constants['topic']} partition={self._constants['partition']} "
             f"offset={at} timestamp_ms={numbers[row]}"
         )
         if self._fails:
             raise DataCorrupt(
-                f"{told}; to read null instead set the source option farTimestamps to null, or "
+                f"{message}; to read null instead set the source option farTimestamps to null, or "
                 "leave the column out"
             )
-        logger.warning("null instead: %s", told)
+        logger.warning("null instead: %s", message)
         return pc.if_else(far, pa.scalar(None, times.type), times)
 
     def _constant(self, name: str, rows: int) -> pa.Array:

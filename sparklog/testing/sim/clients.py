@@ -186,8 +186,8 @@ class ClientSide:
     def complain(self, what: str, code: int, *why: object) -> None:
         """Record an error code unless clients must expect it."""
         if code not in RETRIABLE:
-            story = " ".join(map(str, why))
-            self.recorder.errors.append(f"{self.name}: {what}: error {code} {story}")
+            reason = " ".join(map(str, why))
+            self.recorder.errors.append(f"{self.name}: {what}: error {code} {reason}")
 
 
 def batch_of(values: Sequence[int], now_ms: int, settings: BatchSettings) -> bytes:

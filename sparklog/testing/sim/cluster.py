@@ -127,7 +127,7 @@ class SimBroker:
 
     broker_id: int
     address: Address
-    lives: list[tuple[Process, SimNode]] = field(default_factory=list)
+    incarnations: list[tuple[Process, SimNode]] = field(default_factory=list)
     """All its processes, oldest first. Older ones may still run, deposed."""
     twinned: bool = False
     """True if more than one process of it was started, and they compete for its id."""
@@ -135,7 +135,7 @@ class SimBroker:
     @property
     def process(self) -> Process | None:
         """Return the newest process."""
-        return self.lives[-1][0] if self.lives else None
+        return self.incarnations[-1][0] if self.incarnations else None
 
     @property
     def is_alive(self) -> bool:
@@ -163,7 +163,7 @@ class SimReport:
         """Return True if there was any violation."""
         return bool(self.anomalies or self.complaints)
 
-    def story(self, lines: int = 25) -> str:
+    def summary(self, lines: int = 25) -> str:
         """Return the violations, and the last `lines` lines of the trace."""
         wrong = [*map(str, self.anomalies), *self.complaints]
         head = f"seed={self.seed} faults={','.join(self.faults)} steps={self.steps}"
@@ -180,7 +180,7 @@ class SimCluster:
         self.loop = new_virtual_loop()
         self.trace = Trace(self.loop)
         self.store = SimObjects(self.loop, self.entropy("store"), self.trace)
-        self.store.calm = self.store.weather = StoreFaults(latency_s=plan.store_latency_s)
+        self.store.calm = self.store.faults = StoreFaults(latency_s=plan.store_latency_s)
         self.net = SimNet(self.loop, self.entropy("network"), self.trace)
         self.recorder = Recorder(self.loop)
         self.brokers = [SimBroker(n, Address(f"b{n}", 9092)) for n in range(plan.brokers)]
@@ -230,28 +230,28 @@ class SimCluster:
         return any(
             process.state is not ProcessState.DEAD
             for broker in self.brokers
-            for process, _ in broker.lives[:-1]
+            for process, _ in broker.incarnations[:-1]
         )
 
     def stop_broker(self, broker: SimBroker) -> None:
         """Shut a broker down in a controlled way, if it is alive. It restarts afterwards."""
         if broker.is_alive:
-            process, node = broker.lives[-1]
+            process, node = broker.incarnations[-1]
             process.spawn(node.stop())
 
     def _start(self, broker: SimBroker) -> None:
         self.trace.note("start", broker.address.host)
         process = Process(self.loop, broker.address.host)
         environment = self.environment(
-            broker.address.host, f"{broker.broker_id}/{len(broker.lives)}", process
+            broker.address.host, f"{broker.broker_id}/{len(broker.incarnations)}", process
         )
         node = self._make_node(BrokerSide(broker.broker_id, broker.address, environment))
-        broker.lives.append((process, node))
+        broker.incarnations.append((process, node))
         self.nodes[process] = node
         self.net.listen(broker.address, process, node.handle)
-        process.spawn(self._life(broker, process, node))
+        process.spawn(self._incarnation(broker, process, node))
 
-    async def _life(self, broker: SimBroker, process: Process, node: SimNode) -> None:
+    async def _incarnation(self, broker: SimBroker, process: Process, node: SimNode) -> None:
         try:
             await node.run()
             self.trace.note("ended", process.name)
@@ -291,7 +291,7 @@ class SimCluster:
             self.loop.after_step = self._look
         anomalies: list[Anomaly] = []
         try:
-            self.loop.run_until_complete(self._clients.spawn(self._story()))
+            self.loop.run_until_complete(self._clients.spawn(self._scenario()))
         except (SimulationStuck, AssertionError) as error:
             self.complaints.append(f"{type(error).__name__}: {error}")
         else:
@@ -331,7 +331,7 @@ class SimCluster:
         for invariant in self.invariants:
             invariant(self, process)
 
-    async def _story(self) -> None:
+    async def _scenario(self) -> None:
         plan = self.plan
         for broker in self.brokers:
             self.start_broker(broker)

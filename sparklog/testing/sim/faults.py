@@ -83,8 +83,8 @@ class Nemesis:
             undo()
         cluster = self._cluster
         cluster.net.heal()
-        cluster.net.weather = NetworkFaults()
-        cluster.store.weather = cluster.store.calm
+        cluster.net.faults = NetworkFaults()
+        cluster.store.faults = cluster.store.calm
         cluster.store.cut_off.clear()
         for process in cluster.loop.processes:
             process.resume()
@@ -206,7 +206,7 @@ def _cut_store(cluster: SimCluster, entropy: Entropy) -> Undo:
 
 def _moody_store(cluster: SimCluster, entropy: Entropy) -> Undo:
     """Let the store reject requests, lose responses, and write late."""
-    cluster.store.weather = replace(
+    cluster.store.faults = replace(
         cluster.store.calm,
         slow=0.1 * entropy.random(),
         refused=0.3 * entropy.random(),
@@ -217,17 +217,17 @@ def _moody_store(cluster: SimCluster, entropy: Entropy) -> Undo:
     )
 
     def undo() -> None:
-        cluster.store.weather = cluster.store.calm
+        cluster.store.faults = cluster.store.calm
 
     return undo
 
 
 def _bad_network(cluster: SimCluster, entropy: Entropy) -> Undo:
     """Let messages be slow, and connections break."""
-    cluster.net.weather = NetworkFaults(slow=0.3 * entropy.random(), reset=0.05 * entropy.random())
+    cluster.net.faults = NetworkFaults(slow=0.3 * entropy.random(), reset=0.05 * entropy.random())
 
     def undo() -> None:
-        cluster.net.weather = NetworkFaults()
+        cluster.net.faults = NetworkFaults()
 
     return undo
 

@@ -435,7 +435,7 @@ class SimGroupConsumer(SimMember):
     def _request(self, epoch: int | None = None) -> Any:
         owned = None
         if self._says_all or self._has_news or epoch == LEAVE_EPOCH:
-            owned = self._told_owned()
+            owned = self._owned_topics()
         return build_request(
             Api.CONSUMER_GROUP_HEARTBEAT,
             SIM_GROUP_CONSUMERS_HEARTBEAT_VERSION,
@@ -453,7 +453,7 @@ class SimGroupConsumer(SimMember):
             topic_partitions=owned,
         )
 
-    def _told_owned(self) -> tuple[Any, ...]:
+    def _owned_topics(self) -> tuple[Any, ...]:
         if not self._positions:
             return ()
         part = build_request_part(

@@ -60,9 +60,9 @@ class _Leaders:
     def look(self, cluster: SimCluster, process: Process | None) -> None:
         """Check I1 to I3 for partitions led by the process of this step: others did not change."""
         node = cluster.nodes.get(process) if process is not None else None
-        if not isinstance(node, SimulatedBroker) or not node.lives:
+        if not isinstance(node, SimulatedBroker) or not node.incarnations:
             return
-        replicas = node.lives[-1]
+        replicas = node.incarnations[-1]
         incarnation = replicas.identity.incarnation
         for led in replicas.led_partitions():
             epoch = led.where, led.leader_epoch
@@ -84,10 +84,10 @@ def _has_copy(cluster: SimCluster, led: LeaderPartition) -> None:
     if led.leadership.durable_end >= copied_end:
         return
     by_epoch = {
-        life.identity.broker_epoch: life
+        replicas.identity.broker_epoch: replicas
         for node in cluster.nodes.values()
         if isinstance(node, SimulatedBroker)
-        for life in node.lives
+        for replicas in node.incarnations
     }
     for broker_id in led.leadership.minimal_isr & led.follower_epochs.keys():
         follower = by_epoch.get(led.follower_epochs[broker_id])
@@ -103,11 +103,11 @@ def _has_copy(cluster: SimCluster, led: LeaderPartition) -> None:
 def _alive(cluster: SimCluster) -> list[WatchedReplicas]:
     """Return the newest incarnation of each live process."""
     return [
-        node.lives[-1]
+        node.incarnations[-1]
         for process, node in cluster.nodes.items()
         if process.state is not ProcessState.DEAD
         and isinstance(node, SimulatedBroker)
-        and node.lives
+        and node.incarnations
     ]
 
 
@@ -148,7 +148,7 @@ def _sealed_logs_end(cluster: SimCluster) -> Iterator[str]:
     """Seal all logs: each seal must be above every acknowledged window (I4)."""
     for broker in cluster.brokers:
         for node in _nodes(broker):
-            for manager in node.lives:
+            for manager in node.incarnations:
                 nonce = new_nonce(cluster.entropy("seals"))
                 sealed = run(seal(manager.identity.wal, nonce), cluster.store.objects)
                 acknowledged = manager.wal_acknowledged
@@ -165,13 +165,16 @@ def _incarnations_are_few(cluster: SimCluster) -> Iterator[str]:
     if not nemesis.kinds or not set(nemesis.kinds) <= set(LINK_FAULTS):
         return
     for broker in cluster.brokers:
-        lives = sum(len(node.lives) for node in _nodes(broker))
-        if lives > 1 + nemesis.begun:
-            yield f"I8 deposed again and again: {broker.address} {lives=} faults={nemesis.begun}"
+        incarnations = sum(len(node.incarnations) for node in _nodes(broker))
+        if incarnations > 1 + nemesis.begun:
+            yield (
+                f"I8 deposed again and again: {broker.address} {incarnations=} "
+                f"faults={nemesis.begun}"
+            )
 
 
 def _nodes(broker: SimBroker) -> Iterator[SimulatedBroker]:
-    return (node for _, node in broker.lives if isinstance(node, SimulatedBroker))
+    return (node for _, node in broker.incarnations if isinstance(node, SimulatedBroker))
 
 
 def _storage_agrees(cluster: SimCluster) -> Iterator[str]:

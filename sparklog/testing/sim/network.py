@@ -134,8 +134,8 @@ class _Connection:
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)[-3:]
             where = " < ".join(f"{f.name}:{f.lineno}" for f in reversed(frames))
-            told = f"{self.peer} {type(call.request).__name__}: {error!r} in {where}"
-            self._world.errors.append(told)
+            problem = f"{self.peer} {type(call.request).__name__}: {error!r} in {where}"
+            self._world.errors.append(problem)
             self._world.trace.note("error", self.peer, type(call.request).__name__, repr(error))
             self.reset("broke")
         call.served = True
@@ -178,7 +178,7 @@ class SimNet:
         """Start without listeners and without faults."""
         self.loop = loop
         self.trace = trace
-        self.weather = NetworkFaults()
+        self.faults = NetworkFaults()
         self.listeners: dict[Address, _Listener] = {}
         self.one_at_a_time = True
         """True if a server handles the requests of a connection one after the other."""
@@ -250,13 +250,13 @@ class SimNet:
 
     def deliver(self, connection: _Connection, link: _Link, message: Callable[[], None]) -> None:
         """Deliver a message in order."""
-        weather = self.weather
-        if weather.reset > 0 and connection.is_open and self._entropy.random() < weather.reset:
+        faults = self.faults
+        if faults.reset > 0 and connection.is_open and self._entropy.random() < faults.reset:
             connection.reset("lost")
             return
-        delay_s = weather.latency_s * (0.5 + self._entropy.random())
-        if weather.slow > 0 and self._entropy.random() < weather.slow:
-            delay_s += weather.slow_s * self._entropy.random()
+        delay_s = faults.latency_s * (0.5 + self._entropy.random())
+        if faults.slow > 0 and self._entropy.random() < faults.slow:
+            delay_s += faults.slow_s * self._entropy.random()
         link.arrives_s = max(link.arrives_s, self.loop.time() + delay_s)
         self.loop.call_at(link.arrives_s, self._arrive, link, message, context=WORLD)
 

@@ -73,7 +73,7 @@ class SimulatedBroker:
     def __init__(self, side: BrokerSide) -> None:
         """Create the node; `run` starts it."""
         config = parse_broker_configs({**CONFIGS, "node.id": str(side.broker_id)})
-        self.lives: list[WatchedReplicas] = []
+        self.incarnations: list[WatchedReplicas] = []
         """The replicas of every incarnation, oldest first."""
         self.node = BrokerNode(
             config, side.environment, side.address, make_replicas=self._make_replicas
@@ -99,7 +99,7 @@ class SimulatedBroker:
             on_fenced=on_fenced,
             on_crash=on_crash,
         )
-        self.lives.append(replicas)
+        self.incarnations.append(replicas)
         return replicas
 
     async def run(self) -> None:

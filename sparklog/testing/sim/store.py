@@ -74,7 +74,7 @@ class SimObjects:
         """For inspection: no latency, no faults."""
         self.calm = CALM
         """Latencies without a fault."""
-        self.weather = CALM
+        self.faults = CALM
         self.cut_off: set[str] = set()
         """Hosts that cannot reach the store now."""
         self.unforced: dict[str, str] = {}
@@ -111,7 +111,7 @@ class SimObjects:
 
     def latency_s(self) -> float:
         """Return the latency of one direction, drawn anew."""
-        return self.weather.latency_s * (0.5 + self.entropy.random())
+        return self.faults.latency_s * (0.5 + self.entropy.random())
 
 
 class SimStore:
@@ -154,7 +154,7 @@ class SimStore:
             )
         except _SimNoAnswer:
             return PutOutcome.UNKNOWN
-        if outcome is PutOutcome.CREATED and self._world.chance(self._world.weather.own_exists):
+        if outcome is PutOutcome.CREATED and self._world.chance(self._world.faults.own_exists):
             return PutOutcome.EXISTS
         return outcome
 
@@ -208,23 +208,23 @@ class SimStore:
     async def _request(
         self, operation: str, key: str, act: Callable[[], Result], *, writes: bool = False
     ) -> Result:
-        world, weather = self._world, self._world.weather
+        world, faults = self._world, self._world.faults
         if world.loop.closing:
             raise asyncio.CancelledError
-        if world.chance(weather.refused):
+        if world.chance(faults.refused):
             await asyncio.sleep(2 * world.latency_s())
             world.trace.note("store", self._host, operation, key, "refused")
             raise Unavailable(f"simulated 503. host={self._host} operation={operation} key={key}")
         delay_s = world.latency_s()
-        if world.chance(weather.slow):
-            delay_s += world.entropy.random() * weather.slow_s
-        patience_s = weather.timeout_s + delay_s
+        if world.chance(faults.slow):
+            delay_s += world.entropy.random() * faults.slow_s
+        patience_s = faults.timeout_s + delay_s
         answer: asyncio.Future[Any] = world.loop.create_future()
-        told = None if world.chance(weather.lost_reply) else answer
-        if writes and world.chance(weather.late):
-            told, delay_s = None, patience_s + world.entropy.random() * weather.late_s
-        if not world.chance(weather.lost_request) and self._host not in world.cut_off:
-            world.loop.call_later(delay_s, self._arrive, operation, key, act, told, context=WORLD)
+        reply = None if world.chance(faults.lost_reply) else answer
+        if writes and world.chance(faults.late):
+            reply, delay_s = None, patience_s + world.entropy.random() * faults.late_s
+        if not world.chance(faults.lost_request) and self._host not in world.cut_off:
+            world.loop.call_later(delay_s, self._arrive, operation, key, act, reply, context=WORLD)
         try:
             async with asyncio.timeout(patience_s):
                 result: Result = await answer
@@ -251,8 +251,8 @@ class SimStore:
             result, error = act(), None
         except Exception as raised:
             result, error = None, raised
-        told = result.value if isinstance(result, PutOutcome) else error
-        world.trace.note("store", self._host, operation, key, told)
+        shown = result.value if isinstance(result, PutOutcome) else error
+        world.trace.note("store", self._host, operation, key, shown)
         if answer is not None and self._host not in world.cut_off:
             world.loop.call_later(world.latency_s(), _settle, answer, result, error, context=WORLD)
 

@@ -258,10 +258,10 @@ class SimTransactions:
             if leader is not None:
                 answer = await self.side.ask(leader, request, f"produce {where.partition}")
                 if answer is not None:
-                    told = answer.responses[0].partition_responses[0]
-                    code = int(told.error_code)
+                    partition = answer.responses[0].partition_responses[0]
+                    code = int(partition.error_code)
                     if code == 0:
-                        return int(told.base_offset) if told.base_offset >= 0 else None
+                        return int(partition.base_offset) if partition.base_offset >= 0 else None
                     self._refused(f"transactional produce {where}", code)
             await asyncio.sleep(BACKOFF_S * (0.5 + self.side.entropy.random()))
             self._leaders = await self.side.leaders(where.topic)
@@ -299,14 +299,14 @@ class CommittedConsumer(SimConsumer):
 
     def _take(self, partition: TopicPartition, found: Any) -> bool:
         position = self.positions[partition]
-        told = sorted(
+        aborts = sorted(
             (int(one.first_offset), int(one.producer_id))
             for one in found.aborted_transactions or ()
         )
         aborted: set[int] = set()
         for header, batch in _batches(found.records):
-            while told and told[0][0] <= header.last_offset:
-                aborted.add(told.pop(0)[1])
+            while aborts and aborts[0][0] <= header.last_offset:
+                aborted.add(aborts.pop(0)[1])
             if header.is_control:
                 if any(map(end_transaction, read_control(decode(batch)))):
                     aborted.discard(header.producer_id)

@@ -83,7 +83,7 @@ def test_a_broken_link_is_named_in_log_and_metrics_until_it_heals(
 
     async def story() -> None:
         started = await three(cluster)
-        controller = next(s for s in started if s.node.life.controller.is_active())
+        controller = next(s for s in started if s.node.current_incarnation.controller.is_active())
         other, third = [s for s in started if s is not controller]
         broken = other.node.metrics.broken_links
         assert set(broken().values()) == {False}
@@ -107,7 +107,7 @@ def test_paused_controller_is_replaced_and_fences_no_broker() -> None:
 
     async def story() -> None:
         started = await three(cluster)
-        first = next(s for s in started if s.node.life.controller.is_active())
+        first = next(s for s in started if s.node.current_incarnation.controller.is_active())
         others = [s for s in started if s is not first]
         incarnations = [s.node.incarnation for s in others]
         first.process.pause()
@@ -131,7 +131,9 @@ def test_broker_cut_off_from_the_others_deposes_none(who: str, apart_s: float) -
     async def story() -> None:
         started = await three(cluster)
         is_controller = who == "controller"
-        lost = next(s for s in started if s.node.life.controller.is_active() == is_controller)
+        lost = next(
+            s for s in started if s.node.current_incarnation.controller.is_active() == is_controller
+        )
         others = [s for s in started if s is not lost]
         incarnations = [s.node.incarnation for s in others]
         host = lost.node.address.host
@@ -159,7 +161,11 @@ def test_a_killed_broker_is_replaced_fast_while_a_link_of_the_others_is_broken(
 
     async def story() -> None:
         started = await three(cluster)
-        victim = next(s for s in started if s.node.life.controller.is_active() == victim_controls)
+        victim = next(
+            s
+            for s in started
+            if s.node.current_incarnation.controller.is_active() == victim_controls
+        )
         one, other = [s for s in started if s is not victim]
         cluster.net.refuse(one.node.address.host, other.node.address.host)
         await asyncio.sleep(5)

@@ -321,7 +321,7 @@ def test_a_reader_gives_up_on_a_hint_that_is_always_replaced(
 def test_a_folder_keeps_so_many(
     store: FileStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_recycling, "SPARES_MAX", 2)
+    monkeypatch.setattr(file_recycling, "RECYCLED_FILES_MAX", 2)
     for n in range(3):
         store.put_if_absent(f"log/{n}", DATA)
     for n in range(3):

@@ -134,10 +134,10 @@ def test_absence_is_an_answer_too(hanging: Hanging) -> None:
 def test_weather_in_one_request_leaves_the_answer_to_the_other(hanging: Hanging) -> None:
     hedging, _ = hedged(hanging)
     hanging.hang = 2
-    weather = iter([TransientStoreError("by plan", unsettled=True)])
+    faults = iter([TransientStoreError("by plan", unsettled=True)])
 
     def then() -> None:
-        for one in weather:
+        for one in faults:
             raise one
 
     hanging.then = then

@@ -11,9 +11,9 @@ from sparklog.store.background_io import (
     SHARE,
     CpuShare,
     ThrottledStore,
-    making_way_by,
     paced,
     part_written,
+    throttled_by_priority,
 )
 from sparklog.store.memory import MemoryStore
 
@@ -91,9 +91,9 @@ def test_share_grows_with_the_number_of_processors(monkeypatch: pytest.MonkeyPat
 
 def test_only_low_priority_threads_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore("share")
-    assert making_way_by(store, ManualClock()) is store
+    assert throttled_by_priority(store, ManualClock()) is store
     monkeypatch.setattr("sparklog.store.background_io.makes_way", lambda: True)
-    assert isinstance(making_way_by(store, ManualClock()), ThrottledStore)
+    assert isinstance(throttled_by_priority(store, ManualClock()), ThrottledStore)
 
 
 def test_nested_pauses_are_both_notified_of_a_part() -> None:

@@ -171,12 +171,12 @@ def test_a_moody_store_loses_and_doubles_nothing(seed: int) -> None:
     async def story() -> None:
         logs = [MetadataLog(world.environment()) for _ in range(3)]
         await asyncio.gather(*(log.open() for log in logs))
-        world.objects.weather = StoreFaults(
+        world.objects.faults = StoreFaults(
             slow=0.1, refused=0.1, lost_request=0.05, lost_reply=0.1, late=0.1, own_exists=0.2
         )
         names = [f"t{i}" for i in range(60)]
         await asyncio.gather(*(one(logs[i % 3], n) for i, n in enumerate(names)))
-        world.objects.weather = StoreFaults()
+        world.objects.faults = StoreFaults()
         images = [await log.catch_up() for log in logs]
         fresh = await MetadataLog(world.environment()).open()
         assert all(i == fresh for i in images)

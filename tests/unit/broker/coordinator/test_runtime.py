@@ -195,7 +195,7 @@ def test_answered_request_is_known_to_the_next_coordinator() -> None:
 
 def test_a_log_of_many_small_segments_is_read_side_by_side() -> None:
     world = World()
-    world.objects.weather = world.objects.calm = StoreFaults(latency_s=0.05)
+    world.objects.faults = world.objects.calm = StoreFaults(latency_s=0.05)
 
     async def story() -> None:
         cluster, where = await coordinated(world, 2, flush_ms=0)
@@ -257,11 +257,11 @@ def test_coordinator_rejects_callers_and_keeps_state_during_an_outage() -> None:
     async def story() -> None:
         cluster, _ = await coordinated(world)
         await cluster.added(1, b"a", 1)
-        calm = world.objects.weather
-        world.objects.weather = replace(calm, lost_request=1.0)
+        calm = world.objects.faults
+        world.objects.faults = replace(calm, lost_request=1.0)
         with pytest.raises(CoordinatorNotAvailable):
             await cluster.add(1, b"a", 1)
-        world.objects.weather = calm
+        world.objects.faults = calm
         await asyncio.sleep(10)
         assert await cluster.sums(1) == {b"a": 2}
         assert len(cluster.shards) == 1

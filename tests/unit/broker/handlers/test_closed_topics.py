@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.cluster.metadata import changes
 from sparklog.core.entropy import new_topic_id
-from sparklog.core.topic_names import CLOSED_TOPICS, JOBS_TOPIC, METADATA_TOPIC, TOLD_AS_INTERNAL
+from sparklog.core.topic_names import CLOSED_TOPICS, JOBS_TOPIC, LISTED_AS_INTERNAL, METADATA_TOPIC
 from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages.builder import build_request, build_request_part
 from sparklog.protocol.records.header import ATTRIBUTES_AT, REFERENCE_BIT
@@ -28,7 +28,7 @@ from tests.harness.replica_cluster import batch
 
 REFUSED = ErrorCode.invalid_topic_exception
 NAMES = sorted(CLOSED_TOPICS)
-LISTED = sorted(TOLD_AS_INTERNAL)
+LISTED = sorted(LISTED_AS_INTERNAL)
 TOPIC = 2
 
 

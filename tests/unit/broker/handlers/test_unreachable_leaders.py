@@ -10,7 +10,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from sparklog.broker.handlers.metadata import ELECTED_WITHIN_S
-from sparklog.broker.network.reachability import HEARD_WITHIN_S
+from sparklog.broker.network.reachability import NEWS_WITHIN_S
 from sparklog.broker.runtime.environment import Address, Unreachable
 from sparklog.cluster.controller import election
 from sparklog.cluster.metadata.records import NO_LEADER, TopicRecord
@@ -27,7 +27,7 @@ OTHERS_ADDRESS = Address("broker-2", 9092)
 async def lose_sight(node: ToyNode) -> None:
     """Make the other broker unreachable from the node."""
     with pytest.raises(Unreachable):
-        await node.sight.call(OTHERS_ADDRESS, None, timeout_s=1.0)
+        await node.reachability.call(OTHERS_ADDRESS, None, timeout_s=1.0)
 
 
 async def leaders(node: ToyNode, request: Any) -> list[tuple[int, ErrorCode]]:
@@ -61,7 +61,7 @@ def test_metadata_omits_a_leader_that_dies_during_the_request(
         before = await leaders(node, request)
         assert sorted(leader for leader, _ in before) == [1, OTHER]
         asking = asyncio.ensure_future(leaders(node, request))
-        await asyncio.sleep(HEARD_WITHIN_S / 2)
+        await asyncio.sleep(NEWS_WITHIN_S / 2)
         await lose_sight(node)
         assert await asking == [
             (NO_LEADER, ErrorCode.leader_not_available) if leader == OTHER else (leader, code)
@@ -85,8 +85,8 @@ def test_metadata_waits_for_news_only_if_it_names_another_broker() -> None:
         await node.register(OTHER)
         await node.ask(create_topics("spread", partitions=2, factor=2))
         assert await takes_s(metadata("own")) == 0
-        assert await takes_s(metadata("spread")) == pytest.approx(HEARD_WITHIN_S)
-        assert await takes_s(metadata(None)) == pytest.approx(HEARD_WITHIN_S)
+        assert await takes_s(metadata("spread")) == pytest.approx(NEWS_WITHIN_S)
+        assert await takes_s(metadata(None)) == pytest.approx(NEWS_WITHIN_S)
 
     tell(story)
 
@@ -104,7 +104,7 @@ def test_find_coordinator_omits_a_broker_that_dies_meanwhile() -> None:
         before = await found()
         assert set(before) == {1, OTHER}
         asking = asyncio.ensure_future(found())
-        await asyncio.sleep(HEARD_WITHIN_S / 2)
+        await asyncio.sleep(NEWS_WITHIN_S / 2)
         await lose_sight(node)
         assert await asking == [-1 if one == OTHER else one for one in before]
 

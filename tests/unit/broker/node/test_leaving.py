@@ -56,7 +56,7 @@ def test_broken_broker_restarts_to_stop_in_good_order() -> None:
     async def story() -> None:
         await begin(cluster)
         broken = cluster.nodes[1].node
-        broken.life._end(RuntimeError("broken"))
+        broken.current_incarnation._end(RuntimeError("broken"))
         await asyncio.sleep(0.01)
         await cluster.leave(1)
         await everything_is_handed_back(cluster)

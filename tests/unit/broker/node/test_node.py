@@ -52,7 +52,7 @@ def test_brokers_register_and_one_is_the_controller() -> None:
         assert cluster.live_ids(image) == [1, 2, 3]
         assert image.controller is not None
         assert image.controller.epoch == 1
-        active = [s.node.life.controller.is_active() for s in started]
+        active = [s.node.current_incarnation.controller.is_active() for s in started]
         assert active.count(True) == 1
         assert len({s.node.cluster_id for s in started}) == 1
         assert len(started[0].node.cluster_id) == 22
@@ -85,7 +85,7 @@ def test_a_killed_broker_is_fenced_at_once_and_its_partitions_led_by_others() ->
         await create(cluster, 12)
         before = await cluster.until(lambda image: len(leaders(image)) == 12)
         assert sorted(set(leaders(before))) == [1, 2, 3]
-        victim = next(s for s in started if not s.node.life.controller.is_active())
+        victim = next(s for s in started if not s.node.current_incarnation.controller.is_active())
         broker_id = victim.node.broker_id
         incarnation = victim.node.incarnation
         at_s = cluster.loop.time()
@@ -114,7 +114,7 @@ def test_a_killed_controller_is_replaced_at_once() -> None:
     async def story() -> None:
         started = await three(cluster)
         await create(cluster, 6)
-        first = next(s for s in started if s.node.life.controller.is_active())
+        first = next(s for s in started if s.node.current_incarnation.controller.is_active())
         at_s = cluster.loop.time()
         first.process.kill()
         broker_id = first.node.broker_id
@@ -132,7 +132,7 @@ def test_a_paused_broker_is_fenced_after_its_session_and_begins_anew() -> None:
 
     async def story() -> None:
         started = await three(cluster)
-        victim = next(s for s in started if not s.node.life.controller.is_active())
+        victim = next(s for s in started if not s.node.current_incarnation.controller.is_active())
         broker_id, incarnation = victim.node.broker_id, victim.node.incarnation
         victim.process.pause()
         await asyncio.sleep(2.5)
@@ -155,7 +155,7 @@ def test_busy_broker_stays_registered_unless_the_store_is_silent(
 
     async def story() -> None:
         started = await three(cluster)
-        busy = next(s for s in started if not s.node.life.controller.is_active())
+        busy = next(s for s in started if not s.node.current_incarnation.controller.is_active())
         broker_id, metadata = busy.node.broker_id, busy.node.metadata
 
         async def append_for_ever() -> None:
@@ -262,7 +262,7 @@ def test_broker_restarts_when_it_cannot_apply_metadata() -> None:
 
     async def story() -> None:
         started = await three(cluster)
-        follower = next(s for s in started if not s.node.life.controller.is_active())
+        follower = next(s for s in started if not s.node.current_incarnation.controller.is_active())
         stumble_once(follower)
         await create(cluster, 3)
         await asyncio.sleep(5)
@@ -278,10 +278,10 @@ def test_broker_restarts_when_a_heartbeat_fails_to_apply_metadata() -> None:
 
     async def story() -> None:
         started = await three(cluster)
-        follower = next(s for s in started if not s.node.life.controller.is_active())
+        follower = next(s for s in started if not s.node.current_incarnation.controller.is_active())
         stumble_once(follower)
-        cluster.objects.weather = StoreFaults(latency_s=0.5, timeout_s=10)
-        cluster.net.weather = NetworkFaults(latency_s=0.5)
+        cluster.objects.faults = StoreFaults(latency_s=0.5, timeout_s=10)
+        cluster.net.faults = NetworkFaults(latency_s=0.5)
         await create(cluster, 3)
         await asyncio.sleep(30)
         assert len(follower.lives) == 2
@@ -296,7 +296,7 @@ def test_controller_restarts_when_it_cannot_apply_its_own_append(broken: Excepti
 
     async def story() -> None:
         started = await three(cluster)
-        controller = next(s for s in started if s.node.life.controller.is_active())
+        controller = next(s for s in started if s.node.current_incarnation.controller.is_active())
         controller.lives[0].broken = broken
         deciding = controller.node.metadata.decide(lambda _: DECISION)
         image = await controller.process.spawn(deciding)

@@ -25,8 +25,8 @@ def test_followers_have_a_batch_while_it_is_put_and_while_the_store_is_away() ->
     async def story() -> None:
         cluster, where = await together(world)
         await cluster.produced(where, batch(b"a"))
-        for weather in (StoreFaults(latency_s=2.0), StoreFaults(refused=1.0)):
-            world.objects.weather = weather
+        for faults in (StoreFaults(latency_s=2.0), StoreFaults(refused=1.0)):
+            world.objects.faults = faults
             for value in (b"b", b"c", b"d", b"e", b"f"):  # more than puts under way
                 late = await cluster.produce(where, batch(value), timeout_ms=200)
                 assert isinstance(late, Unavailable)

@@ -66,7 +66,7 @@ def test_in_memory_mode_two_brokers_acknowledge_without_the_storage() -> None:
     async def story() -> None:
         cluster, where = await together(world, 2, IN_MEMORY)
         await cluster.produced(where, batch(b"a"))
-        world.objects.weather = replace(world.objects.weather, lost_request=1.0)
+        world.objects.faults = replace(world.objects.faults, lost_request=1.0)
         before = world.loop.time()
         assert isinstance(await cluster.produce(where, batch(b"b")), ProducedPartition)
         assert world.loop.time() - before < 0.05
@@ -81,17 +81,17 @@ def test_acks_1_is_answered_by_the_wal_or_one_follower_and_by_nothing_less(mode:
     async def story() -> None:
         cluster, where = await together(world, 3, {"sparklog.commit": mode})
         await cluster.produced(where, batch(b"a"))
-        calm, away = world.objects.weather, replace(world.objects.weather, lost_request=1.0)
+        calm, away = world.objects.faults, replace(world.objects.faults, lost_request=1.0)
 
         cluster.brokers[2].process.pause()
-        world.objects.weather = away
+        world.objects.faults = away
         assert isinstance(
             await cluster.produce(where, batch(b"one follower"), acks=1), ProducedPartition
         )
         cluster.brokers[3].process.pause()
         alone = await cluster.produce(where, batch(b"nobody"), acks=1, timeout_ms=3_000)
         assert isinstance(alone, Unavailable)
-        world.objects.weather = calm
+        world.objects.faults = calm
         assert isinstance(
             await cluster.produce(where, batch(b"the wal"), acks=1), ProducedPartition
         )
@@ -111,7 +111,7 @@ def test_in_memory_mode_a_leader_alone_waits_for_the_storage() -> None:
         cluster.kill(2)
         await cluster.fence(2)
         await asyncio.sleep(0.1)
-        world.objects.weather = replace(world.objects.weather, lost_request=1.0)
+        world.objects.faults = replace(world.objects.faults, lost_request=1.0)
         late = await cluster.produce(where, batch(b"b"), timeout_ms=2_000)
         assert isinstance(late, Unavailable)
 
@@ -129,10 +129,10 @@ def test_last_broker_to_leave_waits_until_its_partitions_are_flushed() -> None:
             incarnation = cluster.brokers[broker_id].incarnation
             leave = partial(election.begin_shutdown, broker_id=broker_id, incarnation=incarnation)
             await cluster.metadata.decide(leave)
-            assert election.left_to_nobody(cluster.metadata.image, leader, ()) == left
+            assert election.leaderless_without(cluster.metadata.image, leader, ()) == left
         leaving = cluster.brokers[leader]
         drained = await leaving.process.spawn(leaving.replicas.drain())
-        assert election.left_to_nobody(cluster.metadata.image, leader, drained) == []
+        assert election.leaderless_without(cluster.metadata.image, leader, drained) == []
 
     world.run(story())
 
@@ -148,7 +148,7 @@ def test_in_memory_mode_a_leaving_broker_flushes_its_own_records() -> None:
         cluster.kill(3)
         await asyncio.sleep(1)
         await cluster.start(3)  # joins again in a while, and has nothing yet
-        world.objects.weather = replace(world.objects.weather, lost_request=1.0)
+        world.objects.faults = replace(world.objects.faults, lost_request=1.0)
         assert isinstance(await cluster.produce(where, batch(b"b")), ProducedPartition)
         leaving = cluster.brokers[2]
         who = 2, leaving.incarnation
@@ -157,7 +157,7 @@ def test_in_memory_mode_a_leaving_broker_flushes_its_own_records() -> None:
         await cluster.fence(1)
         assert state_of(cluster, where).leader == 2
         assert election.only_holds(cluster.metadata.image, 2, ()) == [where]
-        world.objects.weather = StoreFaults()
+        world.objects.faults = StoreFaults()
         drained = await leaving.process.spawn(leaving.replicas.drain())
         assert election.only_holds(cluster.metadata.image, 2, drained) == []
         await cluster.metadata.decide(
@@ -292,13 +292,13 @@ def test_follower_that_diverged_continues_from_the_flushed_end() -> None:
         await asyncio.sleep(3)
         second, third = cluster.brokers[2], cluster.brokers[3]
         second.process.pause()
-        world.objects.weather = replace(world.objects.weather, lost_request=1.0)
+        world.objects.faults = replace(world.objects.faults, lost_request=1.0)
         lost = asyncio.ensure_future(cluster.produce(where, batch(*[b"lost"] * 30)))
         await asyncio.sleep(0.5)
         third.process.pause()
         cluster.kill(1)
         lost.cancel()
-        world.objects.weather = StoreFaults()
+        world.objects.faults = StoreFaults()
         second.process.resume()
         await cluster.fence(1)
         assert state_of(cluster, where).leader == 2
@@ -426,7 +426,7 @@ def test_a_drained_broker_leaves_nothing_behind_that_must_be_recovered() -> None
 
 def test_a_slow_store_holds_up_replication_of_nothing() -> None:
     world = World()
-    world.objects.weather = StoreFaults(latency_s=0.4)
+    world.objects.faults = StoreFaults(latency_s=0.4)
 
     async def story() -> None:
         cluster, where = await together(world, 2)

@@ -22,7 +22,7 @@ def test_a_batch_is_not_taken_before_the_refused_one_that_was_sent_before_it() -
     world = World()
 
     async def story() -> None:
-        world.objects.weather = StoreFaults(latency_s=0.1)
+        world.objects.faults = StoreFaults(latency_s=0.1)
         cluster, where = await alone(world)
         sent = [batch(b"%d" % n, producer_id=5, sequence=n) for n in range(3)]
         await asyncio.sleep(0.1)

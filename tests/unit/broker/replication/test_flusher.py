@@ -31,12 +31,12 @@ def test_a_flush_is_overdue_for_as_long_as_the_store_is_away() -> None:
         began_s = world.loop.time()
         base_offset = await cluster.produced(where, batch(b"a"))
         assert overdue_s(cluster) == 0
-        world.objects.weather = StoreFaults(refused=1.0)
+        world.objects.faults = StoreFaults(refused=1.0)
         for _ in range(3):
             await asyncio.sleep(20)
             due_after_s = world.loop.time() - began_s - overdue_s(cluster)
             assert FIRST_PART <= due_after_s <= 1.1
-        world.objects.weather = StoreFaults()
+        world.objects.faults = StoreFaults()
         await asyncio.sleep(10)
         assert cluster.stored(where).end_offset == base_offset + 1
         assert overdue_s(cluster) == 0

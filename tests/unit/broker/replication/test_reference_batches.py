@@ -82,14 +82,14 @@ def test_no_consumer_is_ever_sent_one_however_slow_the_flush_is() -> None:
         base = await cluster.produced(where, batch(b"a"))
         data = referring(staged(world, where, b"b", b"c"))
         assert await cluster.produced(where, data) == base + 1
-        world.objects.weather = AWAY
+        world.objects.faults = AWAY
         for offset, count in ((base, 1), (base + 1, 0), (base + 2, 0), (base + 3, 0)):
             found = await cluster.fetch(where, offset)
             assert isinstance(found, FetchedPartition)
             assert (found.high_watermark, len(found.batches)) == (base + 3, count)
         waiting = asyncio.ensure_future(cluster.fetch(where, base + 2, max_wait_ms=30_000))
         await asyncio.sleep(1)
-        world.objects.weather = StoreFaults()
+        world.objects.faults = StoreFaults()
         before = world.loop.time()
         found = await waiting
         assert isinstance(found, FetchedPartition)
@@ -173,10 +173,10 @@ def test_reference_to_other_objects_is_rejected() -> None:
         damaged[-1] ^= 1
         result = await cluster.produce(where, bytes(damaged))
         assert result.__class__.__name__ == "CorruptMessage"
-        world.objects.weather = AWAY
+        world.objects.faults = AWAY
         result = await cluster.produce(where, referring(good), timeout_ms=2_000)
         assert isinstance(result, Unavailable), result
-        world.objects.weather = StoreFaults()
+        world.objects.faults = StoreFaults()
         assert await values(cluster, where) == []
 
     world.run(story())
@@ -212,7 +212,7 @@ def test_commits_are_there_once_and_in_order_after_any_death(seed: int) -> None:
         flush = {"flush.ms": random.choice(["300", "600000"])}
         cluster, where = await several(world, 3, flush)
         if seed % 2:
-            world.objects.weather = StoreFaults(
+            world.objects.faults = StoreFaults(
                 slow=0.05, refused=0.02, lost_request=0.01, lost_reply=0.02, own_exists=0.05
             )
         expected: list[bytes] = []
@@ -259,7 +259,7 @@ def test_commits_are_there_once_and_in_order_after_any_death(seed: int) -> None:
         writing = asyncio.ensure_future(write())
         await break_things()
         await asyncio.wait_for(writing, 300)
-        world.objects.weather = StoreFaults()
+        world.objects.faults = StoreFaults()
         assert await values(cluster, where) == expected
 
     world.run(story())

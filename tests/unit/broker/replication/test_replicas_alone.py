@@ -58,8 +58,8 @@ def test_records_are_not_acknowledged_or_visible_during_an_outage() -> None:
     async def story() -> None:
         cluster, where = await alone(world)
         base = await cluster.produced(where, batch(b"a"))
-        calm = world.objects.weather
-        world.objects.weather = replace(calm, lost_request=1.0)
+        calm = world.objects.faults
+        world.objects.faults = replace(calm, lost_request=1.0)
         for value, acks in ((b"b", ACKS_ALL), (b"c", 1)):
             result = await cluster.produce(where, batch(value), acks, timeout_ms=3_000)
             assert isinstance(result, Unavailable)
@@ -67,7 +67,7 @@ def test_records_are_not_acknowledged_or_visible_during_an_outage() -> None:
         fetched = await cluster.fetch(where, base + 1)
         assert isinstance(fetched, FetchedPartition)
         assert (fetched.batches, fetched.high_watermark) == ([], base + 1)
-        world.objects.weather = calm
+        world.objects.faults = calm
         await asyncio.sleep(10)
         assert list((await cluster.consumed(where)).values()) == [b"a", b"b", b"c", b"d"]
 
@@ -277,7 +277,7 @@ def test_producers_wait_for_memory_when_the_storage_is_slow_and_nothing_is_lost(
         await cluster.start(1)
         (where,) = cluster.create([1], 1, {"flush.ms": "100000"})
         await cluster.produced(where, batch(b"first"))
-        world.objects.weather = StoreFaults(latency_s=0.5)
+        world.objects.faults = StoreFaults(latency_s=0.5)
         big = b"x" * 200_000
         results = await asyncio.gather(
             *(cluster.produce(where, batch(b"%d" % n, big), timeout_ms=60_000) for n in range(30))

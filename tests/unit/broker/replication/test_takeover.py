@@ -221,13 +221,13 @@ def test_store_outage_is_logged_for_few_partitions(
     async def story() -> None:
         cluster = ReplicaCluster(world)
         await cluster.start(1)
-        world.objects.weather = StoreFaults(refused=1.0)
+        world.objects.faults = StoreFaults(refused=1.0)
         wheres = cluster.create([1], 50)
         await asyncio.sleep(20)
         told = [line for line in caplog.messages if "recovery interrupted" in line]
         assert 1 < len(told) < 10
         assert "unsaid_before=49" in told[-1]
-        world.objects.weather = StoreFaults()
+        world.objects.faults = StoreFaults()
         await until_led(cluster, wheres, 1)
 
     world.run(story())
@@ -273,7 +273,7 @@ def test_a_killed_leader_is_succeeded_within_two_seconds_over_a_slow_store() -> 
     cluster = LiveCluster()
 
     async def story() -> None:
-        cluster.objects.weather = StoreFaults(latency_s=SLOW_REQUEST_S / 2)
+        cluster.objects.faults = StoreFaults(latency_s=SLOW_REQUEST_S / 2)
         await cluster.begin(3, flush_ms="60000")
         for _ in range(UNFLUSHED_WINDOWS):
             await cluster.send(b"x")

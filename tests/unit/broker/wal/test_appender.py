@@ -144,13 +144,13 @@ def test_age_of_the_oldest_batch_is_reported_during_a_store_outage() -> None:
         await pump.start()
         sink = Sink(0)
         assert pump.waiting_s == 0
-        world.objects.weather = StoreFaults(refused=1.0)
+        world.objects.faults = StoreFaults(refused=1.0)
         sink.append(pump)
         await asyncio.sleep(10)
         sink.append(pump)
         await asyncio.sleep(10)
         assert 20 <= pump.waiting_s < 21
-        world.objects.weather = StoreFaults()
+        world.objects.faults = StoreFaults()
         await asyncio.sleep(10)
         assert sink.told[-1] == 2
         assert pump.waiting_s == 0
@@ -176,7 +176,7 @@ def test_first_puts_start_at_once_and_later_batches_gather() -> None:
 
 def test_batches_acknowledged_together_are_put_together_again() -> None:
     world = World()
-    world.objects.weather = StoreFaults(latency_s=0.004)
+    world.objects.faults = StoreFaults(latency_s=0.004)
 
     async def story() -> None:
         pump, _ = make_pump(world)
@@ -197,7 +197,7 @@ def test_batches_acknowledged_together_are_put_together_again() -> None:
 
 def test_partition_is_notified_once_when_its_put_starts() -> None:
     world = World()
-    world.objects.weather = StoreFaults(latency_s=0.004)
+    world.objects.faults = StoreFaults(latency_s=0.004)
 
     async def story() -> None:
         pump, _ = make_pump(world)
@@ -214,7 +214,7 @@ def test_partition_is_notified_once_when_its_put_starts() -> None:
 
 def test_partition_is_notified_at_once_of_a_late_put() -> None:
     world = World()
-    world.objects.weather = StoreFaults(latency_s=0.05)
+    world.objects.faults = StoreFaults(latency_s=0.05)
 
     async def story() -> None:
         pump, _ = make_pump(world, WalLimits(linger_s=0.25, in_flight_max=2))
@@ -226,7 +226,7 @@ def test_partition_is_notified_at_once_of_a_late_put() -> None:
         await asyncio.sleep(0.2)
         far.append(pump)  # the store has turned out to be slow: a linger after the put before
         assert far.begun == [1, 2]
-        world.objects.weather = StoreFaults(refused=1.0)
+        world.objects.faults = StoreFaults(refused=1.0)
         for _ in range(3):
             await asyncio.sleep(1)
             waiting.append(pump)
@@ -255,7 +255,7 @@ def test_a_full_window_does_not_wait_and_a_larger_burst_is_split() -> None:
 
 def test_partitions_are_notified_in_order_when_puts_end_out_of_order() -> None:
     world = World(seed=5)
-    world.objects.weather = StoreFaults(slow=0.5, slow_s=3.0, lost_reply=0.1)
+    world.objects.faults = StoreFaults(slow=0.5, slow_s=3.0, lost_reply=0.1)
 
     async def story() -> None:
         pump, _ = make_pump(world, WalLimits(linger_s=0, in_flight_max=8))
@@ -342,12 +342,12 @@ def test_a_broker_survives_a_store_that_is_away_for_a_minute() -> None:
     async def story() -> None:
         pump, _ = make_pump(world, WalLimits(linger_s=0, in_flight_max=2))
         await pump.start()
-        calm = world.objects.weather
-        world.objects.weather = replace(calm, refused=0.5, lost_request=1.0)
+        calm = world.objects.faults
+        world.objects.faults = replace(calm, refused=0.5, lost_request=1.0)
         sink = Sink(0)
         await sink.append_often(pump, 10, every_s=6)
         assert sink.told == []
-        world.objects.weather = calm
+        world.objects.faults = calm
         await asyncio.sleep(30)
         assert sink.told[-1] == 10
 
@@ -356,7 +356,7 @@ def test_a_broker_survives_a_store_that_is_away_for_a_minute() -> None:
 
 def test_slow_puts_start_a_linger_apart_and_idle_ones_at_once() -> None:
     world = World()
-    world.objects.weather = StoreFaults(latency_s=0.05)
+    world.objects.faults = StoreFaults(latency_s=0.05)
 
     async def story() -> None:
         pump, _ = make_pump(world, WalLimits(linger_s=0.25))
@@ -384,7 +384,7 @@ def test_a_disk_that_stalls_for_a_moment_is_not_taken_for_a_slow_store() -> None
 def puts_before_and_in_a_stall(seed: int) -> tuple[int, int]:
     """Append for half a second to a disk, and for half a second to one that stalls."""
     world = World(seed=seed)
-    world.objects.weather = StoreFaults(latency_s=0.002)
+    world.objects.faults = StoreFaults(latency_s=0.002)
     puts = [0]
 
     async def story() -> None:
@@ -394,7 +394,7 @@ def puts_before_and_in_a_stall(seed: int) -> tuple[int, int]:
         for _ in range(2):
             await sink.append_often(pump, 50, every_s=0.01)
             puts.append(world.metrics.wal_puts)
-            world.objects.weather = StoreFaults(latency_s=0.05)
+            world.objects.faults = StoreFaults(latency_s=0.05)
 
     world.run(story())
     return puts[1] - puts[0], puts[2] - puts[1]
@@ -402,7 +402,7 @@ def puts_before_and_in_a_stall(seed: int) -> tuple[int, int]:
 
 def test_batches_without_a_waiter_gather_for_the_linger() -> None:
     world = World()
-    world.objects.weather = StoreFaults(latency_s=0.002)
+    world.objects.faults = StoreFaults(latency_s=0.002)
 
     async def story() -> None:
         pump, _ = make_pump(world, WalLimits(linger_s=0.25))
@@ -431,7 +431,7 @@ def test_names_the_store_did_not_delete_are_deleted_by_a_later_trim() -> None:
         sink = Sink(0)
         await sink.append_often(pump, 100, every_s=0.1)
         for refused in (0.8, 0.0):
-            world.objects.weather = StoreFaults(refused=refused)
+            world.objects.faults = StoreFaults(refused=refused)
             pump.flushed(sink.partition, sink.end_offset)
             sink.append(pump)  # carries the boundary on
             await asyncio.sleep(60)

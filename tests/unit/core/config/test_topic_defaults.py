@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.core.config.describe import ConfigSource, defaults_told, topic_told
+from sparklog.core.config.describe import ConfigSource, described_defaults, described_topic
 from sparklog.core.config.topic import TOPIC_SETTINGS
 from sparklog.core.config.topic_defaults import (
     DEFAULT_NAMES,
@@ -49,7 +49,7 @@ def test_a_wrong_name_is_refused_with_the_right_one(name: str, hint: str) -> Non
 def test_topic_setting_lists_own_value_default_and_built_in() -> None:
     told = {
         one.setting.name: one
-        for one in topic_told({"retention.ms": "5"}, {"retention.ms": "7", "segment.ms": "9"})
+        for one in described_topic({"retention.ms": "5"}, {"retention.ms": "7", "segment.ms": "9"})
     }
     assert [(o.source.name, o.name, o.value) for o in told["retention.ms"].origins] == [
         ("DYNAMIC_TOPIC_CONFIG", "retention.ms", "5"),
@@ -62,17 +62,19 @@ def test_topic_setting_lists_own_value_default_and_built_in() -> None:
 
 def test_defaults_are_described_with_or_without_built_in_values() -> None:
     given = {"log.retention.ms": "7"}
-    assert [one.setting.name for one in defaults_told(given, set_only=True)] == list(given)
-    assert len(defaults_told(given, set_only=False)) == len(DEFAULT_SETTINGS)
+    assert [one.setting.name for one in described_defaults(given, set_only=True)] == list(given)
+    assert len(described_defaults(given, set_only=False)) == len(DEFAULT_SETTINGS)
 
 
 def test_unknown_setting_is_described_as_stored() -> None:
     own = {"retention.ms": "5", "from.tomorrow": "x", "compression.type": "brotli"}
-    told = [(one.setting.name, one.value) for one in topic_told(own, {"segment.ms": "soon"})]
+    told = [(one.setting.name, one.value) for one in described_topic(own, {"segment.ms": "soon"})]
     assert len(told) == len(dict(told)) == len(TOPIC_SETTINGS) + 1
     assert set(own.items()) <= set(told)
     assert dict(told)["segment.ms"] == "604800000"
-    everybodys = defaults_told({"log.retention.ms": "never", "log.tomorrow": "1"}, set_only=True)
+    everybodys = described_defaults(
+        {"log.retention.ms": "never", "log.tomorrow": "1"}, set_only=True
+    )
     assert [(one.setting.name, one.value) for one in everybodys] == [
         ("log.retention.ms", "never"),
         ("log.tomorrow", "1"),

@@ -437,7 +437,7 @@ def test_a_damaged_filter_of_keys_loses_nothing_and_is_written_anew(
     encoding = Encoding("none", indexes_keys=True)
     for dry_run in (True, False):
         mender = Repairer(Repair(store, found, pool, encoding, dry_run), clock.now_ms())
-        assert [one.object for one in mender.mend()] == [key]
+        assert [one.object for one in mender.repair_all()] == [key]
         assert len(look(store, clock, pool).damages) == dry_run
     after = look(store, clock, pool)
     assert readable(store, after.view, pool) == set(range(40))

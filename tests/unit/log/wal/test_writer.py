@@ -59,7 +59,7 @@ def test_windows_are_acknowledged_in_order_for_any_order_of_puts() -> None:
     writer = WalWriter(in_flight_max=3)
     put = [writer.handle(WindowReady()) for _ in range(3)]
     assert put == [(window(1, 0, 0),), (window(2, 0, 0),), (window(3, 0, 0),)]
-    assert not writer.has_room
+    assert not writer.has_capacity
     assert writer.handle(_durable(3)) == ()
     assert writer.handle(_durable(1)) == (Acknowledge(2),)
     assert writer.handle(_durable(2)) == (Acknowledge(4),)
@@ -95,7 +95,7 @@ def test_a_fenced_writer_acknowledges_nothing_more() -> None:
     assert writer.handle(PutSettled(2, PutOutcomes.FENCED)) == (Stop(2),)
     assert writer.handle(_durable(1)) == ()
     assert writer.handle(PutSettled(2, PutOutcomes.FENCED)) == ()
-    assert not writer.has_room
+    assert not writer.has_capacity
 
 
 def test_a_put_is_durable_when_the_name_was_free() -> None:

@@ -32,11 +32,11 @@ def test_a_record_may_be_acknowledged_without_its_offset() -> None:
     client = answered(None, 2)
     assert [(one.number, one.partition) for one in client.acknowledged] == [(7, 2)]
     assert client.failed == []
-    assert len(client.told_s(2)) == 1
+    assert len(client.acknowledgements_s(2)) == 1
 
 
 def test_rejected_message_is_kept_with_the_reason() -> None:
     client = answered(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), 2)
     assert client.acknowledged == []
     assert "size" in client.failed[0].lower()
-    assert client.told_s(2) == []
+    assert client.acknowledgements_s(2) == []

@@ -46,8 +46,8 @@ class Application:
     def reserve(self, name: str, run_id: str) -> bool:
         return self.places.reserve(run_id)
 
-    def let_go(self, run_id: str) -> None:
-        self.places.let_go(run_id)
+    def release(self, run_id: str) -> None:
+        self.places.release(run_id)
 
     def run_asked(self, name: str, run_id: str) -> None:
         self.runs.append((name, run_id))
@@ -72,13 +72,13 @@ def test_the_first_word_counts_and_each_request_is_run_once(log: Log, clock: Man
     first, second = Application(log, clock, "host:1"), Application(log, clock, "host:2")
     everybody = (busy, first, second)
     for one in everybody:
-        one.listener.hear(REQUEST)
-        one.listener.hear(REQUEST)  # written twice, on its way
+        one.listener.handle(REQUEST)
+        one.listener.handle(REQUEST)  # written twice, on its way
     told = words(log)
     assert [word.taker for word in told] == ["host:1", "host:2"]
     for one in everybody:
         for word in (*told, *told):
-            one.listener.hear(word)
+            one.listener.handle(word)
     assert first.runs == [("nightly", REQUEST.request_id)]
     assert second.runs == busy.runs == []
     assert second.places.reserve("x"), "its place is free again"
@@ -87,10 +87,10 @@ def test_the_first_word_counts_and_each_request_is_run_once(log: Log, clock: Man
 
 def test_withdrawn_request_is_run_by_no_other_application(log: Log, clock: ManualClock) -> None:
     late = Application(log, clock, "host:1")
-    late.listener.hear(REQUEST)
-    late.listener.hear(replace(REQUEST, taker=REQUEST.asker))
+    late.listener.handle(REQUEST)
+    late.listener.handle(replace(REQUEST, taker=REQUEST.asker))
     for word in words(log):
-        late.listener.hear(word)
+        late.listener.handle(word)
     assert late.runs == []
     assert late.places.reserve("x")
 
@@ -99,16 +99,16 @@ def test_second_request_is_not_accepted_before_the_first_begins(
     log: Log, clock: ManualClock
 ) -> None:
     one = Application(log, clock, "host:1")
-    one.listener.hear(REQUEST)
-    one.listener.hear(OTHER)
+    one.listener.handle(REQUEST)
+    one.listener.handle(OTHER)
     (word,) = words(log)
-    one.listener.hear(word)
+    one.listener.handle(word)
     clock.sleep_s(1)
     one.listener.attend()
     assert one.runs == [("nightly", REQUEST.request_id)]
     assert len(words(log)) == 1
     # Its run is short: the second caller still waits for an answer, and gets one.
-    one.let_go(REQUEST.request_id)
+    one.release(REQUEST.request_id)
     one.listener.attend()
     assert [word.request_id for word in words(log)] == [REQUEST.request_id, OTHER.request_id]
 
@@ -116,10 +116,10 @@ def test_second_request_is_not_accepted_before_the_first_begins(
 def test_request_is_held_only_while_its_caller_waits(log: Log, clock: ManualClock) -> None:
     one = Application(log, clock, "host:1")
     assert one.places.reserve("x")
-    one.listener.hear(REQUEST)
-    one.listener.hear(OTHER)
-    one.listener.hear(replace(OTHER, taker="host:2"))
-    one.let_go("x")
+    one.listener.handle(REQUEST)
+    one.listener.handle(OTHER)
+    one.listener.handle(replace(OTHER, taker="host:2"))
+    one.release("x")
     clock.sleep_s(TAKEN_WITHIN_S)
     one.listener.attend()
     assert words(log) == []
@@ -130,7 +130,7 @@ def test_slot_is_reserved_only_while_the_caller_waits_for_the_run(
     log: Log, clock: ManualClock
 ) -> None:
     one = Application(log, clock, "host:1")
-    one.listener.hear(REQUEST)
+    one.listener.handle(REQUEST)
     clock.sleep_s(BEGUN_WITHIN_S - 1)
     one.listener.attend()
     assert not one.places.reserve("x")
@@ -138,15 +138,15 @@ def test_slot_is_reserved_only_while_the_caller_waits_for_the_run(
     one.listener.attend()
     assert one.places.reserve("x")
     for word in words(log):
-        one.listener.hear(word)
+        one.listener.handle(word)
     assert one.runs == []
 
 
 def test_an_old_request_is_not_taken(log: Log, clock: ManualClock) -> None:
     one = Application(log, clock, "host:1")
-    one.listener.hear(replace(REQUEST, asked_ms=NOON_MS - OLD_MS))
+    one.listener.handle(replace(REQUEST, asked_ms=NOON_MS - OLD_MS))
     assert words(log) == []
-    one.listener.hear(replace(OTHER, asked_ms=NOON_MS - OLD_MS + 1))
+    one.listener.handle(replace(OTHER, asked_ms=NOON_MS - OLD_MS + 1))
     assert [word.request_id for word in words(log)] == [OTHER.request_id]
 
 
@@ -154,8 +154,8 @@ def test_a_word_in_our_name_about_another_job_does_not_change_the_job(
     log: Log, clock: ManualClock
 ) -> None:
     one = Application(log, clock, "host:1")
-    one.listener.hear(REQUEST)
-    one.listener.hear(replace(REQUEST, job="none", taker="host:1"))
+    one.listener.handle(REQUEST)
+    one.listener.handle(replace(REQUEST, job="none", taker="host:1"))
     assert one.runs == [("nightly", REQUEST.request_id)]
 
 
@@ -168,7 +168,7 @@ def test_a_word_that_cannot_be_written_leaves_the_place_free_in_the_end(
     monkeypatch.setattr("sparklog.spark.schedule.listener.write_history", unwritten)
     one = Application(log, clock, "host:1")
     with pytest.raises(Unavailable):
-        one.listener.hear(REQUEST)
+        one.listener.handle(REQUEST)
     clock.sleep_s(BEGUN_WITHIN_S)
     one.listener.attend()
     assert one.places.reserve("x")

@@ -269,7 +269,7 @@ def test_slot_is_reserved_for_a_requested_run(log: Log, start: Start) -> None:
     assert not jobs.reserve("none", "r0"), "no such job"
     assert jobs.reserve("off", "r1"), "a disabled job runs when it is asked for"
     assert not jobs.reserve("off", "r2"), "two would be one too many"
-    jobs.let_go("r1")
+    jobs.release("r1")
     assert jobs.reserve("off", "r3")
     jobs.start()  # the other job is due, and waits for the place
     jobs.run_asked("off", "r3")
@@ -292,7 +292,7 @@ def test_job_due_during_a_reservation_runs_after_its_release(log: Log, start: St
     assert jobs.reserve("nightly", "r1")
     jobs.start()
     assert not application.began
-    jobs.let_go("r1")
+    jobs.release("r1")
     eventually(lambda: application.ended, "it runs")
 
 
@@ -310,7 +310,7 @@ def test_run_accepted_during_shutdown_is_reported_as_ended(log: Log, start: Star
     jobs.start()
     eventually(lambda: application.began, "one runs")
     assert jobs.stop(10)
-    jobs.let_go("r1")
+    jobs.release("r1")
     assert not jobs.reserve("nightly", "r3"), "nothing is taken any more"
     runs = {one.run_id: one for one in read_history(log).newest_first()}
     assert sorted(runs) == ["r1", "r2"]

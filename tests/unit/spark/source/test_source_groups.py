@@ -107,7 +107,7 @@ class Mending(ManualClock):
 
     def sleep_s(self, seconds: float) -> None:
         super().sleep_s(seconds)
-        self.way.mend()
+        self.way.heal()
 
     def __reduce__(self) -> tuple[type[ManualClock], tuple[()]]:
         return ManualClock, ()  # readers are pickled; the way stays here
