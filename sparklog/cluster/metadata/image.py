@@ -21,6 +21,7 @@ from sparklog.cluster.metadata.records import (
     GROUP_RESOURCE,
     NO_LEADER,
     TOPIC_RESOURCE,
+    AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
     ClientQuotaRecord,
     ClusterRecord,
@@ -31,15 +32,21 @@ from sparklog.cluster.metadata.records import (
     ProducerIdsRecord,
     Record,
     RegisterBrokerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
     decode,
 )
 from sparklog.core.config.topic_defaults import inherited
+from sparklog.core.errors import InvalidRequest
 from sparklog.core.quotas import QuotaEntity, Quotas
 from sparklog.core.types import UNLED_EPOCH, PartitionId
 from sparklog.log.layout import PartitionLayout, WalLayout
+from sparklog.security.acls import AclBinding, checked_binding
+from sparklog.security.sasl.credentials import ScramCredential, ScramCredentials, ScramMechanism
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +175,9 @@ class MetadataImage:
     """True if a record of a newer version was skipped: a snapshot of this image would lose it."""
     heartbeats: Mapping[int, int] = field(default_factory=dict)
     """Offset of the newest HeartbeatRecord by broker id."""
+    acls: Mapping[str, AclBinding] = field(default_factory=dict, kw_only=True)
+    """By id. It is the same object until an ACL changes."""
+    scram_credentials: ScramCredentials = field(default_factory=dict, repr=False, kw_only=True)
 
     def read_on(self, batch: pa.RecordBatch) -> MetadataImage:
         """Return the image after a batch of the metadata log that begins where this one ends.
@@ -241,6 +251,8 @@ class _Change:
         self._group_configs = before.group_configs
         self._client_quotas = before.client_quotas
         self._strange = before.strange
+        self._acls = before.acls
+        self._scram_credentials = before.scram_credentials
         self._heartbeats = before.heartbeats
 
     def apply(self, record: Record | None, offset: int) -> None:
@@ -263,6 +275,10 @@ class _Change:
                 self._controller = Controller(broker_id, incarnation, epoch)
             case ProducerIdsRecord():
                 self._next_producer_id = max(self._next_producer_id, record.next_producer_id)
+            case AccessControlEntryRecord() | RemoveAccessControlEntryRecord():
+                self._acl(record)
+            case UserScramCredentialRecord() | RemoveUserScramCredentialRecord():
+                self._scram_credential(record)
             case HeartbeatRecord(broker_id):
                 self._heartbeats = {**self._heartbeats, broker_id: offset}
             case ClusterRecord(cluster_id, secret):
@@ -292,6 +308,8 @@ class _Change:
             self._strange,
             self._heartbeats,
             cluster_secret=self._secret,
+            acls=self._acls,
+            scram_credentials=self._scram_credentials,
         )
 
     def _own_topics(self) -> dict[str, Topic]:
@@ -359,6 +377,31 @@ class _Change:
         for name, topic in topics.items():
             topics[name] = replace(topic, defaults=self._topic_defaults)
 
+    def _acl(self, record: AccessControlEntryRecord | RemoveAccessControlEntryRecord) -> None:
+        others = {k: acl for k, acl in self._acls.items() if k != record.acl_id}
+        if isinstance(record, AccessControlEntryRecord):
+            try:
+                others[record.acl_id] = acl_of(record)
+            except InvalidRequest:  # an operation or a pattern of a newer version
+                self._strange = True
+        self._acls = others
+
+    def _scram_credential(
+        self, record: UserScramCredentialRecord | RemoveUserScramCredentialRecord
+    ) -> None:
+        if record.mechanism not in ScramMechanism.__members__.values():
+            self._strange = True
+            return
+        mechanism = ScramMechanism(record.mechanism)
+        own = dict(self._scram_credentials.get(record.name, {}))
+        own.pop(mechanism, None)
+        if isinstance(record, UserScramCredentialRecord):
+            own[mechanism] = ScramCredential(
+                record.salt, record.stored_key, record.server_key, record.iterations
+            )
+        others = {name: one for name, one in self._scram_credentials.items() if name != record.name}
+        self._scram_credentials = {**others, record.name: own} if own else others
+
     def _registration(
         self, record: BrokerRegistrationChangeRecord | UnregisterBrokerRecord
     ) -> None:
@@ -374,6 +417,23 @@ class _Change:
 
 
 _PARTITION_ATTRIBUTES = PartitionState.__slots__
+
+
+def acl_of(record: AccessControlEntryRecord) -> AclBinding:
+    """Return the ACL of a record.
+
+    Raises:
+        InvalidRequest: this version does not know one of its codes.
+    """
+    return checked_binding(
+        record.resource_type,
+        record.resource_name,
+        record.pattern_type,
+        record.principal,
+        record.host,
+        record.operation,
+        record.permission_type,
+    )
 
 
 def _with_resource(

@@ -6,6 +6,7 @@ records stay readable and new ones short. `decode` skips unknown types and field
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 from collections.abc import Callable, Sequence
@@ -152,6 +153,47 @@ class HeartbeatRecord:
     broker_epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class AccessControlEntryRecord:
+    """An ACL was created. The numbers are Kafka's; see `security.acls`."""
+
+    acl_id: str
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAccessControlEntryRecord:
+    """An ACL was deleted."""
+
+    acl_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class UserScramCredentialRecord:
+    """A user got a password for a SCRAM mechanism: the record has its derived keys only."""
+
+    name: str
+    mechanism: int
+    salt: bytes = dataclasses.field(repr=False)
+    stored_key: bytes = dataclasses.field(repr=False)
+    server_key: bytes = dataclasses.field(repr=False)
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveUserScramCredentialRecord:
+    """A user's password for a SCRAM mechanism was deleted."""
+
+    name: str
+    mechanism: int
+
+
 Record = (
     TopicRecord
     | PartitionRecord
@@ -165,6 +207,10 @@ Record = (
     | ControllerChangeRecord
     | ProducerIdsRecord
     | HeartbeatRecord
+    | AccessControlEntryRecord
+    | RemoveAccessControlEntryRecord
+    | UserScramCredentialRecord
+    | RemoveUserScramCredentialRecord
 )
 
 
@@ -199,6 +245,22 @@ def _rate_or_none(value: Any) -> float | None:
     return value if value is None else float(value)
 
 
+def bytes_of(value: Any) -> bytes:
+    """Return the bytes that base64 text stands for.
+
+    Raises:
+        TypeError, ValueError: the value is not base64 text.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"base64 text is missing. type={type(value).__name__}")
+    return base64.b64decode(value, validate=True)
+
+
+def text_of(data: bytes) -> str:
+    """Return bytes as base64 text."""
+    return base64.b64encode(data).decode()
+
+
 def quota_entity(value: Any) -> QuotaEntity:
     """Return a quota's entity from JSON values.
 
@@ -211,6 +273,9 @@ def quota_entity(value: Any) -> QuotaEntity:
 _BROKER_ID = _Field("broker_id", "brokerId", int)
 _BROKER_EPOCH = _Field("broker_epoch", "brokerEpoch", int)
 _INCARNATION = _Field("incarnation", "incarnationId", str)
+_ACL_ID = _Field("acl_id", "id", str)
+_USER = _Field("name", "name", str)
+_MECHANISM = _Field("mechanism", "mechanism", int)
 _TOPIC_ID = _Field("topic_id", "topicId", str)
 
 _FIELDS: dict[type[Record], tuple[_Field, ...]] = {
@@ -271,6 +336,26 @@ _FIELDS: dict[type[Record], tuple[_Field, ...]] = {
         _Field("next_producer_id", "nextProducerId", int),
     ),
     HeartbeatRecord: (_BROKER_ID, _BROKER_EPOCH),
+    AccessControlEntryRecord: (
+        _ACL_ID,
+        _Field("resource_type", "resourceType", int),
+        _Field("resource_name", "resourceName", str),
+        _Field("pattern_type", "patternType", int),
+        _Field("principal", "principal", str),
+        _Field("host", "host", str),
+        _Field("operation", "operation", int),
+        _Field("permission_type", "permissionType", int),
+    ),
+    RemoveAccessControlEntryRecord: (_ACL_ID,),
+    UserScramCredentialRecord: (
+        _USER,
+        _MECHANISM,
+        _Field("salt", "salt", bytes_of),
+        _Field("stored_key", "storedKey", bytes_of),
+        _Field("server_key", "serverKey", bytes_of),
+        _Field("iterations", "iterations", int),
+    ),
+    RemoveUserScramCredentialRecord: (_USER, _MECHANISM),
 }
 _TYPES = {kind.__name__: kind for kind in _FIELDS}
 _NAMES = {
@@ -319,6 +404,8 @@ def _document(record: Record) -> dict[str, Any]:
 def _spelled(value: Any) -> Any:
     if isinstance(value, bool):
         return int(value)
+    if isinstance(value, bytes):
+        return text_of(value)
     return list(value) if isinstance(value, tuple) else value
 
 

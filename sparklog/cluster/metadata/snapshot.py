@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparklog.cluster.metadata.image import Broker, Controller, MetadataImage, PartitionState, Topic
-from sparklog.cluster.metadata.records import EVERY_BROKER, quota_entity
+from sparklog.cluster.metadata.image import (
+    Broker,
+    Controller,
+    MetadataImage,
+    PartitionState,
+    Topic,
+    acl_of,
+)
+from sparklog.cluster.metadata.records import (
+    EVERY_BROKER,
+    AccessControlEntryRecord,
+    bytes_of,
+    quota_entity,
+    text_of,
+)
 from sparklog.core.config.topic_defaults import inherited
-from sparklog.core.errors import DataCorrupt
+from sparklog.core.errors import DataCorrupt, InvalidRequest
 from sparklog.log.checked_json import decode_checked, encode_checked
+from sparklog.security.acls import AclBinding
+from sparklog.security.sasl.credentials import ScramCredential, ScramCredentials, ScramMechanism
 
 SNAPSHOT_EVERY = 256
 """Metadata records between snapshots: bounds the replay of a new reader."""
@@ -28,6 +43,8 @@ _IMAGE_FIELDS = frozenset(
         "clusterId",
         "clusterSecret",
         "heartbeats",
+        "acls",
+        "scramCredentials",
     }
 )
 _TOPIC_FIELDS = frozenset({"name", "topicId", "configs", "partitions", "replicationFactor"})
@@ -51,7 +68,7 @@ def decode(data: bytes, end_offset: int) -> MetadataImage | None:
     try:
         document = decode_checked(data, "metadata snapshot", end_offset=end_offset)
         return from_document(document, end_offset)
-    except (ValueError, KeyError, TypeError, AttributeError, DataCorrupt):
+    except (ValueError, KeyError, TypeError, AttributeError, DataCorrupt, InvalidRequest):
         return None
 
 
@@ -78,6 +95,19 @@ def to_document(image: MetadataImage) -> dict[str, Any]:
         document["clusterSecret"] = image.cluster_secret
     if image.heartbeats:
         document["heartbeats"] = sorted(image.heartbeats.items())
+    if image.acls:
+        document["acls"] = [_acl_values(acl_id, acl) for acl_id, acl in image.acls.items()]
+    if image.scram_credentials:
+        document["scramCredentials"] = [
+            [
+                name,
+                int(mechanism),
+                *map(text_of, (one.salt, one.stored_key, one.server_key)),
+                one.iterations,
+            ]
+            for name, credentials in image.scram_credentials.items()
+            for mechanism, one in credentials.items()
+        ]
     return document
 
 
@@ -121,8 +151,36 @@ def from_document(document: dict[str, Any], end_offset: int) -> MetadataImage:
             document.keys() <= _IMAGE_FIELDS
             and all(entry.keys() <= _TOPIC_FIELDS for entry in document["topics"])
         ),
+        acls={
+            str(values[0]): acl_of(AccessControlEntryRecord(*values))
+            for values in document.get("acls", ())
+        },
+        scram_credentials=_scram_credentials(document.get("scramCredentials", ())),
         heartbeats={int(b): int(offset) for b, offset in document.get("heartbeats", ())},
     )
+
+
+def _acl_values(acl_id: str, acl: AclBinding) -> list[Any]:
+    """Return the attributes of an ACL's record."""
+    return [
+        acl_id,
+        int(acl.resource_type),
+        acl.resource_name,
+        int(acl.pattern_type),
+        str(acl.principal),
+        acl.host,
+        int(acl.operation),
+        int(acl.permission),
+    ]
+
+
+def _scram_credentials(entries: list[list[Any]]) -> ScramCredentials:
+    users: dict[str, dict[ScramMechanism, ScramCredential]] = {}
+    for name, mechanism, salt, stored_key, server_key, iterations in entries:
+        users.setdefault(str(name), {})[ScramMechanism(mechanism)] = ScramCredential(
+            bytes_of(salt), bytes_of(stored_key), bytes_of(server_key), int(iterations)
+        )
+    return users
 
 
 def _topic_document(topic: Topic) -> dict[str, Any]:

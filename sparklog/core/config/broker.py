@@ -65,6 +65,33 @@ _SOCKET = (
     ),
 )
 
+STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+_ACCESS = (
+    Setting(
+        "authorizer.class.name",
+        SettingType.STRING,
+        "",
+        Effect.BROKER,
+        "With Kafka's StandardAuthorizer, ACLs decide about each request. Empty: all clients may "
+        "do everything. Set it alike on all brokers.",
+        choices=("", STANDARD_AUTHORIZER),
+    ),
+    Setting(
+        "super.users",
+        SettingType.STRING,
+        "",
+        Effect.BROKER,
+        "Principals that may do everything, without any ACL: User:a;User:b.",
+    ),
+    Setting(
+        "allow.everyone.if.no.acl.found",
+        SettingType.BOOLEAN,
+        False,
+        Effect.BROKER,
+        "Whether all clients may use a resource that no ACL names.",
+    ),
+)
+
 _QUOTAS = (
     Setting(
         "quota.window.num",
@@ -325,6 +352,7 @@ BROKER_SETTINGS: Final = table_of(
     *_NODE,
     *_CLUSTER,
     *_SOCKET,
+    *_ACCESS,
     *_QUOTAS,
     *_TOPICS,
     *_REPLICAS,

@@ -18,6 +18,7 @@ from sparklog.cluster.metadata.image import Broker, Controller, MetadataImage, P
 from sparklog.cluster.metadata.records import (
     BROKER_RESOURCE,
     EVERY_BROKER,
+    AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
     ClientQuotaRecord,
     ClusterRecord,
@@ -27,9 +28,12 @@ from sparklog.cluster.metadata.records import (
     ProducerIdsRecord,
     Record,
     RegisterBrokerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
 )
 from sparklog.core.config.broker import parse_broker_configs
 from sparklog.core.errors import (
@@ -43,6 +47,8 @@ from sparklog.core.errors import (
 )
 from sparklog.core.topic_names import CLOSED_TOPICS
 from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, PartitionLayout
+from sparklog.security.acls import checked_binding
+from sparklog.security.sasl.credentials import ScramCredential, ScramMechanism
 from sparklog.store.memory import MemoryStore
 from tests.harness.log_records import batch
 from tests.harness.newer_metadata import spelled, stored
@@ -267,6 +273,10 @@ def test_snapshot_keeps_the_whole_image() -> None:
         {(("client-id", None), ("user", "u")): {"producer_byte_rate": 1024.0}},
         heartbeats={1: 8},
         cluster_secret="5" * 32,
+        acls={"i": checked_binding(2, "t", 3, "User:a", "*", 3, 3)},
+        scram_credentials={
+            "a": {ScramMechanism.SHA_512: ScramCredential(b"\0salt", b"stored", b"server", 4096)}
+        },
     )
     document = json.loads(json.dumps(snapshot.to_document(image)))
     assert snapshot.from_document(document, 9) == image
@@ -395,6 +405,10 @@ def test_records_of_this_version_are_not_taken_for_newer() -> None:
         HeartbeatRecord(1, 0),
         ClusterRecord("c", "s"),
         RemoveTopicRecord("A" * 22),
+        AccessControlEntryRecord("i", 2, "t", 3, "User:a", "*", 3, 3),
+        RemoveAccessControlEntryRecord("i"),
+        UserScramCredentialRecord("a", 2, b"\0salt", b"stored", b"server", 4096),
+        RemoveUserScramCredentialRecord("a", 2),
     ]
     assert {type(record) for record in records} == set(get_args(Record))
     for record in records:
@@ -406,7 +420,7 @@ def test_records_of_this_version_are_not_taken_for_newer() -> None:
 def test_snapshot_of_a_newer_version_is_marked_strange() -> None:
     document = snapshot.to_document(MetadataImage())
     assert not snapshot.from_document(document, 0).strange
-    assert snapshot.from_document({**document, "acls": []}, 0).strange
+    assert snapshot.from_document({**document, "fromTomorrow": []}, 0).strange
     topic = {"name": "t", "topicId": "A" * 22, "configs": {}, "partitions": [], "tier": 1}
     assert snapshot.from_document({"topics": [topic]}, 0).strange
 
