@@ -1,9 +1,9 @@
-"""Whether advertised addresses lead where they should: a broker tries its own and the others'.
+"""Checks that advertised addresses lead where they should: a broker tries its own and the others'.
 
 A broker that listens at one address and advertises another is useless to clients, and its peers
 take it for dead. Only a connection to the advertised address shows that. The broker opens one under
-a client id that nobody else has. Where that client id arrives here, the address leads here, through
-whatever proxy or translation lies between.
+a client id that is unique. If that client id arrives here, the address leads here, through any
+proxy or address translation in between.
 
 A broker tries its own address once, and the address of each new incarnation of another broker once.
 A fault is reported and changes nothing else: an address may be meant for clients elsewhere.
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 TRY_TIMEOUT_S: Final = 5.0
 RETRY_S: Final = 0.5
 TRIES_OF_OTHERS: Final = 10
-"""Another broker may just end, and be listed until somebody fences it."""
+"""Another broker may just end, and be listed until the controller fences it."""
 OPTIONS: Final = "advertised.listeners (serve --advertised-host) or listeners (serve --listen-host)"
 
 
@@ -126,7 +126,7 @@ class Reach:
         return now is not None and not now.fenced and now.incarnation == broker.incarnation
 
     async def _try(self, address: Address) -> tuple[bool, str | None]:
-        """Return whether an address leads here, and else why nobody answers, if nobody does."""
+        """Return whether an address leads here, and why a connection failed, if it did."""
         client_id = f"{self._prefix}{next(self._numbers)}"
         arrival = self._arrivals[client_id] = asyncio.Event()
         network = self._open_network(client_id)

@@ -48,7 +48,7 @@ class BrokenLinks:
             logger.info("broker %d reaches %s again", self._broker_id, self._name(peer))
 
     def saw(self, image: MetadataImage) -> None:
-        """Take in who is live; links to those that are gone are forgotten."""
+        """Record the live brokers; drop the links to those that are gone."""
         self._others = {
             Address(b.host, b.port): b
             for b in image.live_brokers()

@@ -17,7 +17,7 @@ from sparklog.protocol.messages import frames
 from sparklog.protocol.messages.frames import FrameReader
 
 RESPONSE_BYTES_MAX: Final = 512 * 1024 * 1024
-"""A fetch between brokers is bounded by what it asks for; this only tells garbage from frames."""
+"""A fetch between brokers is bounded by what it asks for; this only rejects what is no frame."""
 _CORRELATION_IDS: Final = 2**31
 
 

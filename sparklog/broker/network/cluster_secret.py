@@ -1,8 +1,8 @@
-"""How brokers prove to each other that they belong to the cluster, while clients have no identity.
+"""The cluster's secret: brokers prove that they belong to the cluster; clients have no identity.
 
-The cluster has a secret: a random number in the metadata log, which brokers read and no client can
-fetch. A broker sends a code of it in its client id, made for the address that it calls, so a server
-that answers at a stale address learns nothing that is of use at a broker's.
+The secret is a random number in the metadata log, which brokers read and no client can fetch. A
+broker sends a code of it in its client id, made for the address that it calls. So a server that
+answers at a stale address learns nothing that is of use at a broker's.
 
   I1  the secret is never sent, logged or answered
   I2  a code is of use at one address only

@@ -1,15 +1,15 @@
 """One client's connection: frames in, answers out, in the order of the requests.
 
-Requests start in the order they came. Those of `PIPELINED` do not wait for each other, so a
-producer's next batch is appended while the last one is on its way to storage; any other request
-starts when all before it are answered, and holds up those behind it, as all do in Kafka. A plain
-Produce is begun without a task, if no earlier one of its connection has one.
+Requests start in the order they came. Those of `PIPELINED` do not wait for each other. So the
+broker appends a producer's next batch while the last one is on its way to storage. Any other
+request starts when all before it are answered, and holds up those behind it, as all do in Kafka. A
+plain Produce is begun without a task, if no earlier one of its connection has one.
 
   B1  answers leave in the order of their requests
-  B2  nothing is read while too much is being worked on, here or in the whole broker; a large
-      request counts from when its size is known, and has a time to arrive in
+  B2  the broker reads nothing while this connection, or the whole broker, works on too much. A
+      large request counts from when its size is known, and has a time to arrive in
   B3  nothing is started while the client does not take its answers, nor while it is over its quota
-  B4  whatever the client sends, the worst that happens is that it is disconnected
+  B4  the worst effect of any bytes from the client is that the broker disconnects it
 
 One request of a connection and, in time, its answer.
 """
@@ -75,8 +75,8 @@ REQUESTS_MAX: Final = 64
 librdkafka may have a million, which then wait in the socket."""
 
 COMMITS_MAX: Final = 256
-"""As many when they are commits of offsets: these and their answers are small, and all that come
-while storage takes the ones before are committed together."""
+"""As many when they are commits of offsets: these and their answers are small. All that come while
+storage takes the ones before are committed together."""
 
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """Answers a client may leave untaken before nothing more is started for it."""
@@ -86,7 +86,7 @@ RESERVED_BYTES_MIN: Final = 64 * 1024
 come in one piece, as a rule."""
 FRAME_S: Final = 30.0
 FRAME_BYTES_PER_S: Final = 1024 * 1024
-"""How long such a request may take to arrive: so long, and at this rate."""
+"""The time such a request may take to arrive: `FRAME_S`, and its size at this rate."""
 
 PIPELINED: Final = frozenset(
     {
@@ -101,14 +101,14 @@ PIPELINED: Final = frozenset(
         Api.WRITE_TXN_MARKERS,
     }
 )
-"""Requests that may overlap: appends, which the partition itself puts in order, reads, and what a
-coordinator decides in the order in which it was asked."""
+"""Requests that may overlap: appends, which the partition itself puts in order, reads, and requests
+that a coordinator decides in order of arrival."""
 
 Handle = Callable[[Any, RequestContext], Awaitable[Any]]
 """Answers a request entity with a response entity; with None or `NoResponse` if none is wanted."""
 
 Refuse = Callable[[RequestHeader], Any]
-"""Answers ApiVersions of a version nobody knows."""
+"""Answers ApiVersions of an unknown version."""
 
 BeginProduce = Callable[[PlainProduce, Reply], bool]
 """Begins to answer a plain Produce request, if it can do so at once."""
@@ -116,7 +116,7 @@ BeginProduce = Callable[[PlainProduce, Reply], bool]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What all connections of a listener have together."""
+    """The state and the functions that all connections of a listener share."""
 
     handle: Handle
     refuse: Refuse
@@ -124,7 +124,7 @@ class Service:
     frame_bytes_max: int
     metrics: BrokerMetrics
     closed: Callable[[Connection], None]
-    """Told once of every connection that is gone."""
+    """Called once for every connection that is gone."""
     begin_produce: BeginProduce
 
 
@@ -188,7 +188,7 @@ class Connection(asyncio.Protocol):
         self._advance()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting on the client's behalf. What it asked to be appended is appended."""
+        """Stop waiting on the client's behalf. The broker still appends the client's batches."""
         self._transport = None
         if self._throttled is not None:
             self._throttled.cancel()
@@ -394,7 +394,7 @@ class Connection(asyncio.Protocol):
         self.close()
 
     def finished(self, exchange: InFlightRequest) -> None:
-        """Take in that a request's answer is there, or that it gets none."""
+        """Record that a request's answer is there, or that it gets none."""
         exchange.done = True
         exchange.task = None
         self._running -= 1

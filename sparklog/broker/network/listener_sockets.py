@@ -1,7 +1,7 @@
 """Sockets to accept connections from: on one interface or on all, for IPv4 and IPv6 alike.
 
 "Every interface" is one socket for both kinds of addresses where the machine has both, as in Java.
-So an advertised address of either kind is listened to, whatever kind the wildcard was written in.
+So the broker listens to an advertised address of either kind; the wildcard's kind is irrelevant.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The names are those that Kafka's JMX exporter configuration gives its MBeans, in lower case, so that
 dashboards made for Kafka show a sparklog broker. As with Kafka, what is counted by topic is there
-once more without a topic, for all of them: dashboards select `{topic!=""}` or `{topic=""}`. What
-Kafka has no name for begins with `sparklog_`.
+once more without a topic, for all of them: dashboards select `{topic!=""}` or `{topic=""}`. Metrics
+that Kafka has no name for begin with `sparklog_`.
 Source: kafka-2_0_0.yml of prometheus/jmx_exporter; Kafka's documentation, section Monitoring.
 
 A broker's page for Prometheus: `GET /metrics` over HTTP/1.1, on the broker's event loop.
@@ -266,7 +266,7 @@ class MetricsServer:
                 writer.write(self._answer(head, is_local=bool(peer) and _is_loopback(peer[0])))
                 await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
-            pass  # whoever asked is slow, gone, or speaks something else
+            pass  # the client is slow, gone, or speaks another protocol
         finally:
             writer.close()
 

@@ -1,8 +1,8 @@
-"""Holds clients to their quotas: what one sent or read is charged, and tells how long it waits.
+"""Holds clients to their quotas: charges the bytes one sent or read, and returns its throttle time.
 
-The answer goes out at once and says so; then its connection is not read for that long
-(`connection`), as in Kafka since KIP-219. A quota holds for each broker by itself. What came in is
-appended, and what was read is sent, however much it is: nothing is refused.
+The answer goes out at once and names that time; then the connection is not read for as long
+(`connection`), as in Kafka since KIP-219. A quota holds for each broker by itself. A quota never
+rejects: the broker appends all bytes that came in and sends all that it read, however many.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from sparklog.core.quotas import Limit, Quotas, TokenBucket, limit_of
 from sparklog.security.principal import ANONYMOUS
 
 WAIT_MAX_MS: Final = 2**31 - 1
-"""As much as an answer can tell. Who has waited for so long and still owes is told again."""
+"""The most that an answer's field holds. A client that waited for so long and still owes gets a
+further throttle time."""
 BUCKETS_KEPT: Final = 1000
-"""Above so many, clients that spent nothing for a while are forgotten: they are as new ones."""
+"""With more buckets than this, those of clients that spent nothing for a while are dropped. Such
+clients are as new ones."""
 
 
 class ClientQuotas:
     """One broker's. The event loop's only."""
 
     def __init__(self, config: BrokerConfig, metrics: BrokerMetrics) -> None:
-        """Hold nobody to anything yet."""
+        """Begin without a bucket: no client has spent anything yet."""
         samples = config.whole("quota.window.num") - 1
         self._burst_s = float(max(1, samples) * config.whole("quota.window.size.seconds"))
         self._metrics = metrics
@@ -35,7 +37,7 @@ class ClientQuotas:
         self._buckets_max = BUCKETS_KEPT
 
     def charge(self, quotas: Quotas, key: str, client_id: str | None, size_bytes: int) -> timedelta:
-        """Charge a client for bytes, and return how long it is not to be listened to.
+        """Charge a client for bytes, and return how long the broker does not read from it.
 
         Args:
             quotas: all there are.

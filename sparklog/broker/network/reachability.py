@@ -1,17 +1,20 @@
-"""Which brokers this one has just lost sight of, so that it does not send clients there.
+"""Brokers that this one can no longer reach: metadata answers do not send clients there.
 
 A client whose leader died asks for metadata within a millisecond, long before a new leader is
-elected. Told the dead one again, it waits, librdkafka for a second or two; told that there is no
-leader at the moment, it asks again soon. So a leader that this broker cannot reach counts as none,
-until it is reached again or for a session's time: whether it is dead is for the controller to say.
-Client and broker hear of the death at the same moment, each when its turn comes, and the client may
-ask first. One answer with the dead leader, though the next has none, and librdkafka's quick queries
-end: it asks again when it looks at its topics, which is once a second, whatever is configured. So
-an answer that would name another broker waits a little for such news.
+elected. If the answer names the dead leader again, the client waits, librdkafka for a second or
+two. If the answer names no leader, the client asks again soon. So a leader that this broker cannot
+reach counts as none, until it is reached again or for a session's time. Only the controller decides
+that it is dead.
 
-A broker that was fenced or left stays listed for a while. librdkafka forgets a broker that is not
-listed at once, and when the same answer names a new leader for its partitions, it loses a second
-over that (version 2.14).
+Client and broker learn of the death at the same moment, each when its turn comes, and the client
+may ask first. One answer with the dead leader ends librdkafka's quick queries, even if the next has
+none. It then asks again only when it looks at its topics, once a second in any configuration. So an
+answer that would name another broker waits a little for such news.
+
+A broker that was fenced or left stays listed for a while. librdkafka forgets a broker at once when
+it is not listed. If the same answer names a new leader for that broker's partitions, librdkafka
+loses a second over that (version 2.14).
+
 Durations are seconds of the loop's clock.
 """
 
@@ -29,8 +32,8 @@ from sparklog.cluster.metadata.records import NO_LEADER
 
 LISTED_ON_S: Final = 5.0
 NEWS_WITHIN_S: Final = 0.01
-"""Time after which this broker has heard what clients have; up to 5 ms on two busy cores. Clients
-ask when they start, every few minutes, and when something happened."""
+"""Time after which this broker has the news that clients have; up to 5 ms on two busy cores.
+Clients ask when they start, every few minutes, and when something happened."""
 
 
 class ReachabilityTracker:
@@ -73,7 +76,7 @@ class ReachabilityTracker:
         await self._network.close()
 
     async def wait_for_news(self) -> None:
-        """Wait until this broker has heard of whatever made a client ask."""
+        """Wait until this broker has the news that made a client ask."""
         await asyncio.sleep(NEWS_WITHIN_S)
 
     def for_clients(self, image: MetadataImage) -> MetadataImage:
@@ -95,7 +98,7 @@ class ReachabilityTracker:
         return replace(image, topics=topics)
 
     def saw(self, image: MetadataImage) -> None:
-        """Take in every image, in order: who is live, and who was."""
+        """Record the live brokers of every image, in order, and those that were live before."""
         self.links.saw(image)
         live = {b.broker_id: b for b in image.live_brokers()}
         now_s = asyncio.get_running_loop().time()

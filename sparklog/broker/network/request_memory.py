@@ -1,4 +1,4 @@
-"""How many bytes of requests a broker works on at once, over all its connections.
+"""The bytes of requests that a broker works on at once, over all its connections.
 
 A large request takes its bytes when its size is known, before they arrive. Requests that arrive
 have half of the budget at most, so that clients which never finish theirs leave the other half. A
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 
 class RequestMemoryPool:
-    """A budget of bytes. Whoever finds it used up waits its turn, and stops reading meanwhile.
+    """A budget of bytes. A connection that finds it used up waits its turn and stops reading.
 
     A request larger than the whole budget is let in when it is alone, so that none waits for ever.
     """
@@ -48,7 +48,7 @@ class RequestMemoryPool:
         return True
 
     def arrived(self, size: int) -> None:
-        """Take in that a request is here that bytes were reserved for: it keeps them."""
+        """Record that a request is here that bytes were reserved for: it keeps them."""
         self._arriving -= size
 
     def wait(self, resume: Callable[[], None]) -> None:

@@ -1,6 +1,6 @@
 """The listener: accepts clients, bounds how many there are, and ends those that fell silent.
 
-Where a broker listens and where it is reached: Kafka's spelling of both.
+The settings `listeners` and `advertised.listeners` are spelled as in Kafka.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Server:
         return Address(address.host, port)
 
     async def stop(self, drain_s: float = 0.0) -> None:
-        """Accept nobody any more; answer what was asked, for `drain_s` at most; hang up."""
+        """Stop accepting; answer the requests that came, for `drain_s` at most; hang up."""
         for server in self._servers:
             server.close()
         self._servers.clear()
