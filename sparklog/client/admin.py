@@ -26,6 +26,7 @@ from sparklog.client.connections import BrokerConnections
 from sparklog.client.groups import Groups
 from sparklog.client.metadata import read_metadata
 from sparklog.client.offsets import delete_before, find_offsets
+from sparklog.client.security import SecuritySettings
 from sparklog.client.topics import (
     Assignment,
     LogDir,
@@ -64,15 +65,24 @@ class Admin(Closeable):
         self,
         bootstrap_servers: str,
         *,
+        settings: Mapping[str, str] | None = None,
         timeout_s: float = TIMEOUT_S,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Prepare the connections; nothing is sent yet.
 
+        Args:
+            bootstrap_servers: brokers to start from, as `host:port,host:port`.
+            settings: `security.protocol`, `sasl.*` and `ssl.*` by Kafka's names.
+            timeout_s: limit for one response.
+            clock: for waits.
+
         Raises:
-            InvalidRequest: not host:port,host:port.
+            InvalidRequest: not host:port,host:port. InvalidConfig: an unknown setting.
         """
-        self._brokers = BrokerConnections(bootstrap_addresses(bootstrap_servers), timeout_s)
+        self._brokers = BrokerConnections(
+            bootstrap_addresses(bootstrap_servers), timeout_s, SecuritySettings(settings)
+        )
         self._clock = clock
         self.groups = Groups(self._brokers, clock)
         self.transactions = TransactionAdmin(self._brokers, clock)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sparklog.client.addresses import TIMEOUT_S, BrokerAddress
+from sparklog.client.security import NO_SECURITY, SecuritySettings
 from sparklog.core.errors import InvalidRequest, OutcomeUnknown, Unavailable
 from sparklog.protocol.api_keys import Api
 
@@ -48,9 +49,15 @@ class RequestDraft:
 class BrokerConnections:
     """The brokers of one cluster. Not thread-safe."""
 
-    def __init__(self, bootstrap: Sequence[BrokerAddress], timeout_s: float = TIMEOUT_S) -> None:
-        """Start from these addresses; nothing is sent yet."""
+    def __init__(
+        self,
+        bootstrap: Sequence[BrokerAddress],
+        timeout_s: float = TIMEOUT_S,
+        security: SecuritySettings = NO_SECURITY,
+    ) -> None:
+        """Start from these addresses; nothing is sent yet. `security` acts on each connection."""
         self.timeout_s = timeout_s
+        self._security = security
         self._addresses = list(bootstrap)
         self._open: dict[BrokerAddress, WireConnection] = {}
 
@@ -141,7 +148,7 @@ class BrokerConnections:
             connection.close()
         from sparklog.client.wire import WireConnection  # noqa: PLC0415 - see above
 
-        self._open[address] = WireConnection(address, self.timeout_s)
+        self._open[address] = WireConnection(address, self.timeout_s, self._security)
         return self._open[address]
 
     def _by_readiness(self) -> list[BrokerAddress]:

@@ -18,7 +18,7 @@ import confluent_kafka as ck
 from confluent_kafka import KafkaException
 
 from sparklog.client.librdkafka_errors import of_exception, of_kafka
-from sparklog.client.settings import Settings, client_settings, refused
+from sparklog.client.settings import SecurityProblem, Settings, client_settings, refused
 from sparklog.client.values import EARLIEST, LATEST
 from sparklog.core.errors import InvalidRequest
 from sparklog.core.types import Closeable, TopicPartition
@@ -59,6 +59,8 @@ class Consumer(Closeable):
     ) -> None:
         """Create the client; `settings` are librdkafka's and override the safe defaults.
 
+        TLS and SASL may have Java's names, too, and refer to secrets: `${file:/path:key}`.
+
         Raises:
             InvalidConfig: librdkafka rejects a setting.
         """
@@ -66,7 +68,10 @@ class Consumer(Closeable):
         self._returned: dict[TopicPartition, int] = {}
         self._ends_reached: set[TopicPartition] = set()
         layer = {"group.id": NO_GROUP, **ALONE} if group is None else {"group.id": group}
-        given = client_settings(bootstrap_servers, SAFE, layer, settings or {})
+        self._problem = SecurityProblem()
+        given = client_settings(
+            bootstrap_servers, SAFE, layer, settings or {}, problem=self._problem
+        )
         try:
             self._client = ck.Consumer(given)
         except KafkaException as error:
@@ -100,6 +105,7 @@ class Consumer(Closeable):
 
         Raises:
             OffsetOutOfRange: no such offset, and no `auto.offset.reset`.
+            SaslAuthenticationFailed, InvalidConfig: no login, or the broker is not trusted.
             SparklogError: reading cannot continue; the class says what to do.
         """
         try:
@@ -109,6 +115,8 @@ class Consumer(Closeable):
                 messages += self._client.consume(records_max - 1, 0)
         except KafkaException as error:
             raise of_exception(error, "records could not be read") from error
+        if self._problem.found is not None and not messages:
+            raise self._problem.found
         records = [_record(message) for message in messages if self._holds_record(message)]
         self._returned.update((record.topic_partition, record.offset + 1) for record in records)
         return records

@@ -14,6 +14,7 @@ from sparklog.core.errors import (
     DataCorrupt,
     Fenced,
     GroupIdNotFound,
+    IllegalSaslState,
     InvalidConfig,
     InvalidPartitions,
     InvalidRequest,
@@ -23,10 +24,12 @@ from sparklog.core.errors import (
     OutcomeUnknown,
     PolicyViolation,
     RecordTooLarge,
+    SaslAuthenticationFailed,
     SparklogError,
     TopicAlreadyExists,
     Unavailable,
     UnknownTopicOrPartition,
+    UnsupportedSaslMechanism,
 )
 
 _OF_BROKER: Mapping[ErrorCode, type[SparklogError]] = {
@@ -51,6 +54,9 @@ _OF_BROKER: Mapping[ErrorCode, type[SparklogError]] = {
     ErrorCode.fenced_instance_id: Fenced,
     ErrorCode.fenced_leader_epoch: NotServing,
     ErrorCode.group_id_not_found: GroupIdNotFound,
+    ErrorCode.unsupported_sasl_mechanism: UnsupportedSaslMechanism,
+    ErrorCode.illegal_sasl_state: IllegalSaslState,
+    ErrorCode.sasl_authentication_failed: SaslAuthenticationFailed,
     ErrorCode.broker_not_available: Unavailable,
     ErrorCode.eligible_leaders_not_available: Unavailable,
     ErrorCode.preferred_leader_not_available: Unavailable,

@@ -15,9 +15,11 @@ from sparklog.client.errors import error_text, of_code
 from sparklog.core.errors import (
     DataCorrupt,
     Fenced,
+    InvalidConfig,
     InvalidRequest,
     OffsetOutOfRange,
     OutcomeUnknown,
+    SaslAuthenticationFailed,
     SparklogError,
     Unavailable,
     UnknownTopicOrPartition,
@@ -26,6 +28,8 @@ from sparklog.core.errors import (
 UNKNOWN_SERVER_ERROR = -1
 
 _OF_LIBRARY: Mapping[str, type[SparklogError]] = {
+    "_AUTHENTICATION": SaslAuthenticationFailed,
+    "_SSL": InvalidConfig,
     "_TRANSPORT": Unavailable,
     "_ALL_BROKERS_DOWN": Unavailable,
     "_RESOLVE": Unavailable,

@@ -20,7 +20,7 @@ import confluent_kafka as ck
 from confluent_kafka import KafkaException
 
 from sparklog.client.librdkafka_errors import of_exception, of_kafka
-from sparklog.client.settings import Settings, client_settings, refused
+from sparklog.client.settings import SecurityProblem, Settings, client_settings, refused
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import OutcomeUnknown, SparklogError
 from sparklog.core.types import TopicPartition
@@ -35,6 +35,7 @@ SAFE: Final[Settings] = {
 }
 FLUSH_TIMEOUT_S: Final = 150.0
 """Above `delivery.timeout.ms` (120 s), after which librdkafka itself fails a record."""
+FLUSH_STEP_S: Final = 1.0
 POLL_S: Final = 0.1
 ANY_PARTITION: Final = -1
 
@@ -79,9 +80,12 @@ class ProducerDelivery:
         tp = TopicPartition(message.topic() or "", message.partition() or 0)
         if error is not None:
             where = tp if tp.partition >= 0 else tp.topic
-            self._outcome = of_kafka(error, "the record was not acknowledged", partition=where)
+            self._outcome = self._producer.reason_for(error) or of_kafka(
+                error, "the record was not acknowledged", partition=where
+            )
             self._producer.failed(self._outcome)
             return
+        self._producer.acknowledged()
         offset = message.offset()
         timestamp_ms = message.timestamp()[1]
         self._outcome = Delivered(tp, -1 if offset is None else offset, timestamp_ms)
@@ -99,12 +103,16 @@ class Producer:
     ) -> None:
         """Create the client; `settings` are librdkafka's and override the safe defaults.
 
+        TLS and SASL may have Java's names, too, and refer to secrets: `${file:/path:key}`.
+
         Raises:
             InvalidConfig: librdkafka rejects a setting.
         """
         self._clock = clock
         self._failure: SparklogError | None = None
-        given = client_settings(bootstrap_servers, SAFE, settings or {})
+        self._problem = SecurityProblem()
+        self._acknowledged = False
+        given = client_settings(bootstrap_servers, SAFE, settings or {}, problem=self._problem)
         try:
             self._client = ck.Producer(given)
         except KafkaException as error:
@@ -181,7 +189,11 @@ class Producer:
             SparklogError: the first failure since the last flush, even if `result` has raised it.
             OutcomeUnknown: some outcomes did not come in time.
         """
-        left = self._client.flush(timeout_s)
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        left = self._client.flush(min(timeout_s, FLUSH_STEP_S))
+        while left and self._clock.monotonic_s() < deadline_s:
+            self._give_up_unsent()
+            left = self._client.flush(FLUSH_STEP_S)
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
@@ -205,7 +217,25 @@ class Producer:
                     f"timeout_s={timeout_s}"
                 )
             self._client.poll(min(POLL_S, timeout_s))
+            self._give_up_unsent()
         return delivery.outcome
+
+    def _give_up_unsent(self) -> None:
+        """Fail the records that were not sent, if the client cannot log in."""
+        if self._problem.found is not None:
+            self._client.purge(in_queue=True, in_flight=False, blocking=False)
+
+    def reason_for(self, error: ck.KafkaError) -> SparklogError | None:
+        """Return why `_give_up_unsent` failed a record, or None for another error."""
+        problem = self._problem.found
+        if problem is None or error.name() != "_PURGE_QUEUE":
+            return None
+        # After an acknowledgement the record may have been sent before, and be in the log.
+        return OutcomeUnknown(str(problem)) if self._acknowledged else problem
+
+    def acknowledged(self) -> None:
+        """Note that a broker accepted the login."""
+        self._acknowledged = True
 
     def failed(self, error: SparklogError) -> None:
         """Keep the first failure for `flush`."""

@@ -68,6 +68,11 @@ class SecuritySettings:
                 f'file instead: password="${{file:/run/secrets/kafka:password}}". options={names}'
             )
 
+    @property
+    def encrypted(self) -> bool:
+        """Return True if connections use TLS."""
+        return self.given.get("security.protocol", "").strip().upper() in ("SSL", "SASL_SSL")
+
     def resolve(self) -> ClientSecurity:
         """Return the checked values, with the secrets as they are now.
 

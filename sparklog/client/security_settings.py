@@ -23,8 +23,10 @@ from sparklog.security.jaas import (
     JaasLogin,
     parse_jaas,
 )
+from sparklog.security.pem import normal_pem
 
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+OAUTHBEARER: Final = "OAUTHBEARER"
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 
 SECRETS: Final = frozenset(
     {
@@ -77,6 +79,12 @@ _KNOWN: Final = (
     "ssl.endpoint.identification.algorithm",
     "ssl.enabled.protocols",
 )
+_PEM: Final = {
+    "ssl.truststore.certificates",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+}
+"""Settings whose value is PEM text."""
 _WITHOUT_EFFECT: Final = (
     "sasl.client.callback.handler.class",
     "sasl.login.",
@@ -87,6 +95,7 @@ _WITHOUT_EFFECT: Final = (
     "ssl.trustmanager.algorithm",
 )
 """Settings of Java's own machinery, by their beginning; a file made for Java may have them."""
+_PREFIXES: Final = ("enable.ssl.", "enable.sasl.", "sasl.", "security.", "ssl.")
 _JAVA_STORES: Final = ("JKS", "PKCS12")
 _TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 
@@ -155,7 +164,7 @@ class ClientSecurity:
 
 def is_security_setting(name: str) -> bool:
     """Return True for names of this module's settings, known or not."""
-    return name.startswith(("security.", "sasl.", "ssl.")) or is_declaration(name)
+    return name.startswith(_PREFIXES) or is_declaration(name)
 
 
 def check_security_names(given: Mapping[str, str]) -> None:
@@ -200,6 +209,7 @@ def parse_security(
     normal = _normal(given)
     line = normal.pop("sasl.jaas.config", "")
     values = {name: secret(name, text).strip() for name, text in normal.items()}
+    values |= {name: normal_pem(values[name], name) for name in _PEM & values.keys()}
     text = values.get("security.protocol", "PLAINTEXT").upper()
     if text not in SecurityProtocol.__members__:
         raise InvalidConfig(
@@ -356,7 +366,7 @@ def _sasl(values: Mapping[str, str], line: str, secret: Callable[[str, str], str
         )
     login = _login(line, mechanism, secret)
     options = {} if login is None else login.options
-    if mechanism == "OAUTHBEARER":
+    if mechanism == OAUTHBEARER:
         return _oauthbearer(values, options)
     user = options.get("username", "") or values.get("sasl.username", "")
     password = options.get("password", "") or values.get("sasl.password", "")
@@ -371,7 +381,7 @@ def _sasl(values: Mapping[str, str], line: str, secret: Callable[[str, str], str
 def _oauthbearer(values: Mapping[str, str], options: Mapping[str, str]) -> SaslSettings:
     prefix = "sasl.oauthbearer.client.credentials.client."
     settings = SaslSettings(
-        "OAUTHBEARER",
+        OAUTHBEARER,
         token=options.get("token", ""),
         token_url=values.get("sasl.oauthbearer.token.endpoint.url", ""),
         client_id=options.get("clientId", "") or values.get(f"{prefix}id", ""),
@@ -401,7 +411,7 @@ def _login(line: str, mechanism: str, secret: Callable[[str, str], str]) -> Jaas
     if not line.strip():
         return None
     login = parse_jaas(secret(name, line) if is_reference(line) else line)
-    wanted = {"PLAIN": PLAIN_MODULE, "OAUTHBEARER": OAUTHBEARER_MODULE}
+    wanted = {"PLAIN": PLAIN_MODULE, OAUTHBEARER: OAUTHBEARER_MODULE}
     if login.module != wanted.get(mechanism, SCRAM_MODULE):
         raise InvalidConfig(
             "the login module belongs to another mechanism; correct sasl.mechanism or "

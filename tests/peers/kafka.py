@@ -58,8 +58,14 @@ class KafkaNode:
     """One broker and controller."""
 
     def __init__(
-        self, node_id: int, ports: tuple[int, int], folder: Path, java: Sequence[str]
+        self,
+        node_id: int,
+        ports: tuple[int, int],
+        folder: Path,
+        java: Sequence[str],
+        jvm_options: Sequence[str] = (),
     ) -> None:
+        self._jvm_options = tuple(jvm_options)
         self.node_id = node_id
         self.port, self.controller_port = ports
         self.folder = folder
@@ -119,6 +125,7 @@ class KafkaNode:
                 [
                     *(sys.executable, "-m", "tests.peers.guard", str(self.folder.parent)),
                     *(*self._java, f"-Xms{heap}", f"-Xmx{heap}", *SERVER_OPTIONS),
+                    *self._jvm_options,
                     f"-Dlog4j2.configurationFile={self.folder / 'log4j2.yaml'}",
                     *("kafka.Kafka", str(self._properties)),
                 ],
@@ -177,10 +184,12 @@ class KafkaCluster:
         settings: Mapping[str, str] | None = None,
         *,
         heap: str = "1g",
+        jvm_options: Sequence[str] = (),
         parent_folder: Path | None = None,
         jar_cache: Path = DEFAULT_CACHE,
     ) -> None:
         """Prepare `nodes` nodes; `settings` go before ours in server.properties."""
+        self._jvm_options = tuple(jvm_options)
         self._count = nodes
         self._settings = dict(settings or {})
         self._heap = heap
@@ -242,9 +251,15 @@ class KafkaCluster:
 
     def _start(self, java: Sequence[str]) -> None:
         self._root = Path(tempfile.mkdtemp(prefix="kafka-peer-", dir=self._parent_folder))
-        ports = _free_ports(2 * self._count)
+        ports = free_ports(2 * self._count)
         self.nodes = [
-            KafkaNode(n + 1, (ports[2 * n], ports[2 * n + 1]), self._root / f"node{n + 1}", java)
+            KafkaNode(
+                n + 1,
+                (ports[2 * n], ports[2 * n + 1]),
+                self._root / f"node{n + 1}",
+                java,
+                self._jvm_options,
+            )
             for n in range(self._count)
         ]
         for node in self.nodes:
@@ -284,7 +299,7 @@ def java() -> str:
     return str(Path(home) / "bin" / "java") if home else "java"
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Return ports that were free a moment ago, all different."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]

@@ -28,6 +28,7 @@ SCRAM = {
     "sasl.mechanism": "SCRAM-SHA-512",
     "sasl.jaas.config": f'{MODULE} required username="alice" password="marked";',
 }
+PEM = "-----BEGIN X-----\nAAAA\n-----END X-----\n"
 OAUTH = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
 OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
@@ -62,14 +63,14 @@ def test_client_certificate_is_taken_in_each_form() -> None:
         {**ssl, "ssl.certificate.location": "/c.pem", "ssl.key.location": "/k.pem"}
     ).tls
     inline = parse_security(
-        {**ssl, "ssl.keystore.certificate.chain": "C", "ssl.keystore.key": "K"}
+        {**ssl, "ssl.keystore.certificate.chain": PEM, "ssl.keystore.key": PEM}
     ).tls
     assert one_file is not None
     assert two_files is not None
     assert inline is not None
     assert (one_file.certificate_location, one_file.key_location) == ("/k.pem", "/k.pem")
     assert (two_files.certificate_location, two_files.key_location) == ("/c.pem", "/k.pem")
-    assert (inline.certificate_chain, inline.key) == ("C", "K")
+    assert (inline.certificate_chain, inline.key) == (PEM, PEM)
 
 
 @pytest.mark.parametrize(
@@ -89,10 +90,11 @@ def test_client_certificate_is_taken_in_each_form() -> None:
         ({"ssl.keystore.type": "BKS"}, "is PEM"),
         ({"ssl.truststore.password": "marked"}, "no store password"),
         ({"enable.ssl.certificate.verification": "false"}, "always verified"),
-        ({"ssl.keystore.key": "K"}, "needs its key"),
+        ({"ssl.keystore.key": PEM}, "needs its key"),
         ({"ssl.key.location": "K"}, "needs its key"),
         ({"ssl.keystore.location": "K", "ssl.key.location": "K"}, "one certificate"),
-        ({"ssl.ca.location": "A", "ssl.ca.pem": "B"}, "not both"),
+        ({"ssl.ca.location": "A", "ssl.ca.pem": PEM}, "not both"),
+        ({"ssl.ca.pem": "marked"}, "has no PEM block"),
         ({"ssl.endpoint.identification.algorithm": "ldap"}, "is https"),
         ({"ssl.enabled.protocols": "TLSv1.1"}, "TLSv1.2, TLSv1.3"),
     ],
