@@ -1,7 +1,7 @@
 """The state of a broker as one JSON document: `GET /debug/state` of its metrics port.
 
-It shows what an operator or developer looks for when something hangs: the role, leader epoch and
-offsets of each partition, the write-ahead log, memory, waiting requests, and running tasks.
+It is for an operator or developer when something hangs. It shows the role, leader epoch and offsets
+of each partition, the write-ahead log, memory, waiting requests, and running tasks.
 Records, keys and clients' names are not in it. The server answers only connections from the same
 machine.
 """

@@ -1,12 +1,11 @@
 """A broker as a process, or as the whole of a Spark task: the real environment around a node.
 
-`run` serves until it is told to stop; `main` is the command line around it, for brokers without
+`run` serves until `stop` returns True; `main` is the command line around it, for brokers without
 Spark. Importing this module does nothing.
 
-Loads what the first flush and the first fetch of history would otherwise wait for.
-
-Compiled kernels and codecs are loaded when first used, which takes from half a second to seconds
-on a busy machine: too long for the takeover of a dead leader's partitions.
+It loads what the first flush and the first fetch of history would otherwise wait for. Compiled
+kernels and codecs are loaded when first used, which takes from half a second to seconds on a busy
+machine. That is too long for the takeover of a dead leader's partitions.
 """
 
 from __future__ import annotations
@@ -65,14 +64,14 @@ logger = logging.getLogger(__name__)
 
 STOP_ASKED_EVERY_S: Final = 0.2
 CONNECTIONS_DRAIN_S: Final = 2.0
-"""How long clients may take to read their last answers."""
+"""The time that clients have to read their last answers."""
 COMPUTE_THREADS_MAX: Final = 4
 UNFOLDING_SHARE: Final = 2
 """Half of `queued.max.request.bytes`: so much may compressed batches unfold to at a time."""
 
 SWITCH_INTERVAL_S: Final = 0.0005
-"""How long the event loop may keep threads waiting that come back from a disk. A put makes nine
-calls, and by default each may find the interpreter taken for 5 ms."""
+"""The time for which the event loop may keep threads waiting that come back from a disk. A put
+makes nine calls, and by default each may find the interpreter taken for 5 ms."""
 
 COLLECT_AFTER: Final = 10_000
 """New objects that can form cycles; hardly any here do."""
@@ -96,7 +95,7 @@ def run(
         root: as `sparklog.open_log` takes it.
         configs: settings under Kafka's names; `node.id` must be among them.
         stop: asked some five times a second.
-        ready: told once, when the broker serves.
+        ready: called once, when the broker serves.
         note: takes a sentence about an advertised address that leads elsewhere.
         open_store: opens the store of a root; the usual one by default.
 
@@ -186,8 +185,8 @@ def _unheard(note: str) -> None:
 def _spare_the_collector() -> None:
     """Keep what was imported and made so far out of garbage collection.
 
-    Python's collector looks at all old objects every so often; with Arrow, numba and Spark loaded
-    that holds up every client for a tenth of a second. What requests leave is still collected.
+    Python's collector looks at all old objects every so often. With Arrow, numba and Spark loaded
+    that holds up every client for a tenth of a second. Garbage of requests is still collected.
     """
     gc.collect()
     gc.freeze()

@@ -1,17 +1,18 @@
 """Answering fetches of consumers and followers from the tail, and from history below it.
 
-A fetch is answered at once when there is enough to read, an error, or history; else it waits for
-news of its partitions and looks again at those that have some.
+The broker answers a fetch at once when there is enough to read, an error, or history. Otherwise the
+fetch waits for news of its partitions and looks again at those that have some.
   E1  consumers see what lies below the high watermark, with `read_committed` below the last stable
-      offset; followers see all whose put to the write-ahead log has begun, or is not to begin soon
-  E2  a fetch in another leader epoch than this leader's is refused, so a follower's offset counts
-      for nobody but the leader it was told
-  E3  reading history has lanes of its own, so however many read it, the tail is not kept waiting
-  E4  no consumer is sent a reference batch: it waits for the flush, which comes at once, and then
-      reads as history what the batch stands for
-  E5  no consumer is told that its offset is beyond the end before the leader has looked whether it
-      still leads: one deposed that has not heard of it lacks what the next one acknowledged, and
-      the consumer would go by its reset policy, and skip records
+      offset. Followers see all batches whose put to the write-ahead log has begun, or is not to
+      begin soon
+  E2  a fetch in another leader epoch than this leader's is rejected, so a follower's offset counts
+      only for the leader that the follower was given
+  E3  reading history has a limit of its own, so any number of its readers do not delay the tail
+  E4  the broker sends no consumer a reference batch. The consumer waits for the flush, which comes
+      at once, and then reads as history the records that the batch stands for
+  E5  the leader returns OFFSET_OUT_OF_RANGE for an offset beyond its end only after it has checked
+      that it still leads. A deposed leader without that news lacks what the next one acknowledged.
+      The consumer would go by its reset policy, and skip records
 Source: Kafka's ReplicaManager and DelayedFetch; KIP-74 on sizes, KIP-320 on epochs, KIP-595.
 """
 
@@ -43,13 +44,13 @@ from sparklog.log.manifest.refresh import refresh
 logger = logging.getLogger(__name__)
 
 VIEW_AGE_MAX_S = 10.0
-"""Jobs move the log start and rewrite without the leader: whoever reads history or asks for the
-earliest offset looks at the partition's own log again after this."""
+"""Jobs move the log start and rewrite without the leader. After this time a read of history, or a
+request for the earliest offset, looks at the partition's own log again."""
 HISTORY_READS_AT_ONCE = 8
 LONGEST_WAIT_S = 300.0
 """A client may ask to wait for longer; it is answered then, with nothing."""
 LOOK_S = 1.0
-"""How long a leader may look for news of its own end."""
+"""The time for which a leader may look for news of its own end."""
 
 
 class FetchService:
@@ -68,12 +69,12 @@ class FetchService:
         self._metadata = metadata
         self._tasks = tasks
         self._ahead: dict[tuple[PartitionId, int], asyncio.Future[None]] = {}
-        """What is read before it is asked for, by its first offset."""
+        """History that is read before a client asks for it, by its first offset."""
         self._leaders = leaders
         self._metrics = metrics
         self._history_lanes = asyncio.Semaphore(HISTORY_READS_AT_ONCE)
         self.waiting = 0
-        """How many fetches wait for news now."""
+        """The number of fetches that wait for news now."""
 
     async def fetch(self, spec: FetchSpec) -> dict[PartitionId, FetchResult]:
         """Read all partitions asked for, and wait for news while there is too little."""
@@ -180,7 +181,7 @@ class FetchService:
             async with self._history_lanes:
                 await self._environment.store.run(led.history.load(led.view, offset))
         except SparklogError as error:
-            # Whoever asks for it reads it again, and hears of the error.
+            # A fetch that asks for it reads it again, and gets the error.
             logger.info("reading ahead failed partition=%s offset=%d %s", led.where, offset, error)
         finally:
             self._ahead.pop((led.where, offset)).set_result(None)

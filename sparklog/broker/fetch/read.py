@@ -1,6 +1,6 @@
-"""What a fetch finds in the tails of partitions, and how that is told; decided without waiting.
+"""Reads for a fetch in the tails of partitions, and the results it returns, without waiting.
 
-Rules E1, E2 and E4 of `fetching` are kept here.
+Rules E1, E2 and E4 of `fetch` are kept here.
 Source: Kafka's ReplicaManager; KIP-74 on sizes, KIP-320 on epochs, KIP-595.
 """
 
@@ -36,9 +36,9 @@ class FetchSpec:
     replica_epoch: int = -1
     """The follower's broker epoch."""
     known: Mapping[PartitionId, FetchedPartition] = field(default_factory=dict)
-    """What the client knows of partitions, where that were no records; see `fetch_session`."""
+    """The last answers about partitions that had no records for the client; see `session`."""
     watch: FetchSubscription | None = None
-    """Hears of a follower's partitions; those that rest there are asked for, too."""
+    """Gets the news of a follower's partitions; those that rest there are asked for, too."""
 
     @property
     def is_consumer(self) -> bool:
@@ -48,7 +48,7 @@ class FetchSpec:
 
 @dataclass(frozen=True, slots=True)
 class FetchedPartition:
-    """What one partition has to say."""
+    """The answer of one partition."""
 
     batches: Sequence[bytes]
     high_watermark: int
@@ -58,7 +58,7 @@ class FetchedPartition:
     diverging: EpochEnd | None = None
     """To a follower whose log differs: where it still agreed."""
     aborted: tuple[tuple[int, int], ...] | None = None
-    """Producer ids and first offsets of aborted transactions; None if nobody asked."""
+    """Producer ids and first offsets of aborted transactions; None if the client did not ask."""
 
     @property
     def size_bytes(self) -> int:
@@ -66,7 +66,7 @@ class FetchedPartition:
         return sum(map(len, self.batches))
 
     def is_of(self, led: LeaderPartition) -> bool:
-        """Say whether a follower without news would be told the same of a partition now."""
+        """Return True if a follower without news would get the same answer of a partition now."""
         same = self.high_watermark == led.high_watermark
         return same and self.log_start_offset == led.flushed_end
 

@@ -1,21 +1,19 @@
-"""One fetch session: what its client knows of each partition, and what it is answered. Pure.
+"""Fetch sessions: the last answers about the partitions of each client, and the next ones. Pure.
 
-  Y2  a partition is answered about when it has records, an error, or offsets that the client has
-      not been told, so a new one always is; and when it was asked for below its start, whatever the
-      client was told: it is waiting to hear where to go on
-  Y3  who had records comes last next time, so that none is left out for ever
-  Y5  a follower's partition that has nothing for it rests in the session's watch, and is looked at
-      when there is news of it, when it is asked for elsewhere, and once a second
-Source: KIP-227.
-
-What a client fetches again and again, remembered, so that only changes are sent. Pure.
-
-A consumer or follower of many partitions names them once. After that it sends those whose place has
-changed, and is answered about those that have something new: `fetch_session`.
-  Y1  requests of a session come in the order of their epochs; any other is refused, and the client
+A session remembers a client's repeated fetch, so that only changes are sent. A consumer or follower
+of many partitions names them once. After that it sends those whose place has changed, and gets
+answers about those that have something new.
+  Y1  requests of a session come in the order of their epochs; any other is rejected, and the client
       begins anew with all its partitions
-  Y4  there are so many sessions and no more: an idle one makes room, a follower goes before
-      consumers, and one with many partitions before one with few, unless that is young
+  Y2  an answer names a partition when it has records, an error, or offsets that the client does not
+      have. So it always names a new one. An answer also names a partition that was asked for below
+      its start, even if the client has its offsets. Such a client waits for the offset to go on
+  Y3  a partition that had records comes last next time, so that none is left out for ever
+  Y4  the number of sessions is limited. A new session may replace an idle one. A follower's may
+      replace a consumer's, and one with many partitions one with few that is not young
+  Y5  a follower's partition that has nothing for it rests in the session's watch. It is looked at
+      when there is news of it, when it is asked for elsewhere, and once a second
+
 Source: KIP-227; Kafka's FetchSession, whose time for eviction is the same.
 """
 
@@ -46,7 +44,7 @@ PartKey = tuple[TopicKey, int]
 
 @dataclass(frozen=True, slots=True)
 class RequestedPartition:
-    """What a request says of partitions."""
+    """The partitions that a request adds, changes and drops."""
 
     session_id: int
     epoch: int
@@ -60,14 +58,14 @@ class RequestedPartition:
 class _Part:
     at: FetchPosition
     where: PartitionId | None = None
-    """Which partition it was when it was last looked at."""
+    """The partition it was when it was last looked at."""
     high_watermark: int = _NOT_SENT
     log_start_offset: int = _NOT_SENT
     unchanged: FetchedPartition | None = None
-    """What the client knows, if it was last found that there is nothing else to say."""
+    """The answer that the client has, if the last look found no other."""
 
     def tell(self, outcome: FetchedPartition | SparklogError) -> bool:
-        """Note what the client is told, and say whether it needs to be."""
+        """Record an answer, and return True if the client does not have it yet."""
         if outcome is self.unchanged:
             return False
         self.unchanged = None
@@ -87,7 +85,7 @@ class _Part:
 
 @dataclass(slots=True)
 class FetchSession:
-    """What one client fetches again and again."""
+    """The repeated fetch of one client."""
 
     session_id: int
     by_topic_id: bool
@@ -127,7 +125,7 @@ class FetchSession:
         return self.is_follower, len(self.parts)
 
     def take_in(self, asked: RequestedPartition) -> None:
-        """Take in what a request says of partitions."""
+        """Apply a request's changes of partitions."""
         for key in asked.forgotten:
             part = self.parts.pop(key, None)
             if part is not None and part.where is not None and self.watch is not None:
@@ -155,7 +153,7 @@ class FetchSession:
         return {key: part.at for key, part in self.parts.items() if part.where not in resting}
 
     def close(self) -> None:
-        """End: nothing is heard for it any more."""
+        """End: the session gets no further news."""
         if self.watch is not None:
             self.watch.close()
 
@@ -178,11 +176,11 @@ class FetchContext:
 
     @property
     def watch(self) -> FetchSubscription | None:
-        """Return what hears of a follower's partitions."""
+        """Return the watch that gets the news of a follower's partitions."""
         return None if self._session is None else self._session.watch
 
     def placed(self, key: PartKey, where: PartitionId) -> FetchedPartition | None:
-        """Take in which partition is meant, and return what the client knows of it.
+        """Record the partition that is meant, and return the answer that the client has of it.
 
         That is None if it had news the last time. An answer with the same object says that it still
         has none.
@@ -228,7 +226,7 @@ EVICTABLE_AFTER_S: Final = 120.0
 
 
 class FetchSessionIdNotFound(InvalidRequest):
-    """There is no such session, any more: begin a new one."""
+    """The session does not exist, or no longer: begin a new one."""
 
     kafka_code = 70
 

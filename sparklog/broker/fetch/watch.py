@@ -1,9 +1,9 @@
-"""Which partitions a fetch has news of, and which rest until there is some.
+"""FetchSubscription: the partitions a fetch has news of, and those that rest until there is some.
 
-A fetch that waits hears of its partitions until it is answered. A follower's session keeps its
-watch from fetch to fetch: it asks for hundreds of partitions many times a second, and most have
-nothing for it. One that was found so rests: it is not looked at again before its leader tells of
-it, or it is asked for elsewhere. `fetch_session` says which requests it is left out of.
+A fetch that waits gets the news of its partitions until it is answered. A follower's session keeps
+its watch from fetch to fetch. It asks for hundreds of partitions many times a second, and most have
+nothing for it. A partition without records for it rests. It is not looked at again before its
+leader has news of it, or it is asked for elsewhere. `session` says which requests leave it out.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from sparklog.core.types import PartitionId
 
 
 class FetchSubscription(DelayedFetch):
-    """Hears of partitions, for one fetch while it waits or for a session between fetches, too."""
+    """Gets news of partitions, for a fetch while it waits or for a session between fetches, too."""
 
     def __init__(self) -> None:
-        """Hear of nothing yet."""
+        """Begin without partitions."""
         super().__init__()
         self.resting: dict[PartitionId, FetchPosition] = {}
-        """Where partitions would be read that need not be looked at."""
+        """The positions of partitions that need not be looked at."""
         self._subscribed: dict[PartitionId, FetchWaits] = {}
 
     def subscribe(self, waits: FetchWaits) -> None:
-        """Hear of a partition from now on, of each as its newest leader here tells."""
+        """Get news of a partition from now on, from its newest leader here."""
         known = self._subscribed.get(waits.partition)
         if known is waits:
             return
@@ -34,7 +34,7 @@ class FetchSubscription(DelayedFetch):
         waits.add(self)
 
     def rest(self, waits: FetchWaits, at: FetchPosition) -> None:
-        """Take in that nothing is to be had of a partition at `at` before there is news of it."""
+        """Record that a partition has nothing at `at` before there is news of it."""
         self.subscribe(waits)
         self.resting[waits.partition] = at
 
@@ -49,7 +49,7 @@ class FetchSubscription(DelayedFetch):
         self.news = {}
 
     def forget(self, where: PartitionId) -> None:
-        """Hear of a partition no more."""
+        """End the news of a partition."""
         self.rouse(where)
         self.news.pop(where, None)
         waits = self._subscribed.pop(where, None)
@@ -57,6 +57,6 @@ class FetchSubscription(DelayedFetch):
             waits.remove(self)
 
     def close(self) -> None:
-        """Hear of nothing any more."""
+        """End the news of all partitions."""
         for where in list(self._subscribed):
             self.forget(where)

@@ -1,11 +1,11 @@
-"""One life of a broker: what runs from the registration of an incarnation until its end.
+"""One incarnation of a broker: all that runs from its registration until its end.
 
-Y1  a life ends when the metadata log, or the write-ahead log, shows that it was deposed; everything
-    it ran is stopped then, and nothing of it acknowledges anything any more
-Y2  a life that leaves hands over what it leads before it is unregistered, and seals its own
-    write-ahead log, so that nothing it did not flush is forgotten
-Y3  a life that cannot take in a new image ends, whoever read or appended it: it is told of no
-    image twice, so it would go on with half of the change
+Y1  an incarnation ends when the metadata log, or the write-ahead log, shows that it was deposed.
+    Then everything it ran is stopped, and no part of it acknowledges anything from then on
+Y2  an incarnation that leaves hands over what it leads before it is unregistered. It also seals its
+    own write-ahead log, so that nothing it did not flush is forgotten
+Y3  an incarnation that cannot apply a new image ends, whichever caller read or appended it. It gets
+    no image twice, so it would go on with half of the change
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Incarnation:
         self._heartbeats = Heartbeats(environment, identity, metadata, config, peers)
 
     async def start(self) -> None:
-        """Start to hold partitions and to be heard of.
+        """Start to hold partitions and to send heartbeats.
 
         Raises:
             Fenced: deposed already.
@@ -201,7 +201,7 @@ class Incarnation:
             return await self._metadata.decide(decision)
 
     def _changed(self, image: MetadataImage) -> None:
-        """Take in a new image (Y3). Never raises: its caller may be anybody who decides."""
+        """Apply a new image (Y3). Never raises: its caller may be any part that decides."""
         try:
             self._take_in(image)
         except Exception as error:

@@ -1,6 +1,6 @@
 """A broker: the composition root of everything that runs in its process.
 
-Its lives follow each other: when an incarnation is deposed, or something in it breaks, all of it is
+Its incarnations follow each other. When one is deposed, or something in it breaks, all of it is
 stopped and the next one registers, with empty memory. A broker that another process of its id has
 replaced ends for good.
 """
@@ -173,7 +173,7 @@ class BrokerNode:
                     await self._next_incarnation(ended.result())
 
     async def stop(self, *, drain: bool = True) -> None:
-        """End; with `drain`, first hand over everything so that nobody has to recover it."""
+        """End; with `drain`, first hand over everything so that no other broker must recover it."""
         self._stopping = True
         async with self._changing:
             if self._incarnation is None or self._stopped.is_set():
@@ -233,7 +233,7 @@ class BrokerNode:
         return HeartbeatAnswer(ErrorCode.none, is_fenced=False)
 
     async def _watched(self, request: Any) -> HeartbeatAnswer:
-        """Hold the controller's watch for a while; tell it if it watches an earlier life."""
+        """Hold the controller's watch a while; report if it watches an earlier incarnation."""
         held_s = self.config.whole("broker.heartbeat.interval.ms") / 1000
         try:
             async with asyncio.timeout(held_s):
@@ -295,7 +295,7 @@ class BrokerNode:
         await self._begin_in_time()
 
     async def _begin_in_time(self) -> None:
-        """Start the next life as soon as the store and whoever deposed the last one let it."""
+        """Start the next incarnation once the store and the one that deposed the last allow it."""
         while not self._stopping:
             now_s = asyncio.get_running_loop().time()
             if (
@@ -323,7 +323,7 @@ class BrokerNode:
                 return
 
     async def _begin_to_leave(self) -> None:
-        """Begin once more after a life that broke, if nobody else can recover what it led.
+        """Begin once more after an incarnation broke, if no other broker can recover what it led.
 
         Else direct writers would wait until brokers come again.
 

@@ -1,12 +1,12 @@
 """All partitions of one incarnation of a broker: requests find their leaders here.
 
 The composition root: one write-ahead log, one flusher, one fetch loop per leader, one memory
-budget. Which partitions are led and followed is up to `replica_roles`.
-  L2  what ends an incarnation (its WAL sealed, a task that broke) retires every role before
-      anybody else is told: nothing is acknowledged after it
+budget. `roles` decides which partitions are led and followed.
+  L2  an event that ends an incarnation (its WAL sealed, a task that broke) retires every role
+      before any other part gets notice. So nothing is acknowledged after it
 Source: DESIGN.md 4.
 
-What the metrics page shows of the partitions that a broker holds.
+It also gives the metrics page the figures of the partitions that a broker holds.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _lacks_replicas(replica: Replica) -> bool:
 
 
 def _is_damaged(replica: Replica) -> bool:
-    """Tell whether this broker should lead a partition and cannot, as its log is damaged."""
+    """Return True if this broker should lead a partition and cannot, as its log is damaged."""
     role = replica.role
     return isinstance(role, (LeaderPartition, RecoveringPartition)) and role.damage is not None
 
@@ -167,7 +167,7 @@ class Replicas:
                 lag_ms=self._lag_ms,
             )
         )
-        """What this broker leads and follows."""
+        """The partitions that this broker leads and follows."""
         find, leader = self.roles.find, self.roles.leader
         self.produce_service = ProduceService(environment, find, metadata, self.budget, metrics)
         self.marking = TxnMarkers(environment, find, self.budget)
@@ -192,11 +192,11 @@ class Replicas:
         await self._pump.stop()
 
     def watch(self, topic: str, watcher: LeaderListener) -> None:
-        """Tell `watcher` of every partition of a topic that is served here, before any is."""
+        """Notify `watcher` of every partition of a topic that is served here, before any is."""
         self.roles.watch(topic, watcher)
 
     def apply(self, image: MetadataImage) -> None:
-        """Take in the newest image: begin, change and end roles as it says."""
+        """Apply the newest image: begin, change and end roles as it says."""
         self.roles.apply(image)
 
     def sizes(self) -> dict[PartitionId, int]:
@@ -210,11 +210,11 @@ class Replicas:
         return await self._handover.drain(self.roles.all_led, recovering, timeout_s)
 
     async def hand_back(self, partitions: Mapping[PartitionId, int]) -> None:
-        """Mark partitions that nobody leads any more as open to direct writers.
+        """Mark partitions that no longer have a leader as open to direct writers.
 
         Args:
             partitions: of those that `drain` returned, with the leader epochs in which the metadata
-                says that nobody leads.
+                names no leader.
         """
         layouts = {w: self.roles.replicas[w].layout for w in partitions if w in self.roles.replicas}
         await self._handover.hand_back({layouts[w]: partitions[w] for w in layouts})

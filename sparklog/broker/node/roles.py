@@ -79,7 +79,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleParts:
-    """What roles are begun, served and ended with, by one incarnation of a broker."""
+    """The parts with which one incarnation of a broker begins, serves and ends roles."""
 
     environment: Environment
     identity: Identity
@@ -113,14 +113,14 @@ class RoleAssigner:
         """Brokers that may join the in-sync replicas."""
         self._watchers: dict[str, LeaderListener] = {}
         self.replicas: dict[PartitionId, Replica] = {}
-        """What is held here, in whatever role."""
+        """The partitions held here, in any role."""
 
     def watch(self, topic: str, watcher: LeaderListener) -> None:
-        """Tell `watcher` of every partition of a topic that is served here, before any is."""
+        """Notify `watcher` of every partition of a topic that is served here, before any is."""
         self._watchers[topic] = watcher
 
     def apply(self, image: MetadataImage) -> None:
-        """Take in the newest image: begin, change and end roles as it says."""
+        """Apply the newest image: begin, change and end roles as it says."""
         before, self._image = self._image, image
         if image.brokers is not before.brokers:
             self._joinable = [b.broker_id for b in image.eligible_brokers()]
@@ -147,7 +147,7 @@ class RoleAssigner:
         """Return what leads a partition here.
 
         Raises:
-            NotServing: another broker leads it. UnknownTopicOrPartition, PartitionDamaged: nobody.
+            NotServing: another broker leads it. UnknownTopicOrPartition, PartitionDamaged: none.
         """
         replica = self.replicas.get(where)
         role = replica.role if replica is not None else None
@@ -168,7 +168,7 @@ class RoleAssigner:
 
         Raises:
             NotServing: another broker leads it, or it recovers.
-            UnknownTopicOrPartition, PartitionDamaged: nobody leads it.
+            UnknownTopicOrPartition, PartitionDamaged: no broker leads it.
         """
         role = self.find(where)
         if isinstance(role, RecoveringPartition):
@@ -245,7 +245,7 @@ class RoleAssigner:
             self._tell_rules(replica)
             self._tell_metadata(replica)
         if not state.recovering and state.leader != me:
-            # Whoever leads has said that all of earlier epochs is in the partition's own log.
+            # The leader has said that all of earlier epochs is in the partition's own log.
             self._parts.pump.release(where)
 
     def _begin(self, replica: Replica) -> None:
@@ -329,7 +329,7 @@ class RoleAssigner:
             role.obey(role.leadership.rules_changed(replica.rules.commit))
 
     def _look_at_next_leader(self, replica: Replica, led: LeaderPartition) -> None:
-        """Hand over when asked to, and serve on when not asked any more."""
+        """Hand over when asked to, and serve on when no longer asked."""
         if replica.state.next_leader != NO_LEADER:
             if not led.closing:
                 led.closing = True

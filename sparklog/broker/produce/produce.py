@@ -1,22 +1,23 @@
 """Answering produce requests: check, append to the tail and the WAL, wait for what `acks` says.
 
-  B1  batches of one partition are appended in the order of the calls: a partition's order is taken
-      before anything is awaited, and kept until the append; or nobody is in it and nothing is
-      awaited
+  B1  batches of one partition are appended in the order of the calls. A request takes its place in
+      a partition's order before it awaits anything, and keeps it until the append. If no request is
+      in that order and nothing is awaited, it appends at once
   B2  nothing is appended to a partition that is led no more: asked again after every await
-  B3  acks=all is answered when the partition's high watermark got there while it was led in the
-      very epoch of the append; whatever else happens is an error, never success. acks=1 is
-      answered, in the same way, when the write-ahead log or one in-sync follower has the batch:
-      nothing is acknowledged that only this process's memory holds
+  B3  acks=all succeeds when the partition's high watermark got there while it was led in the very
+      epoch of the append. Any other outcome is an error, never success. In the same way, acks=1
+      succeeds when the write-ahead log or one in-sync follower has the batch. So nothing is
+      acknowledged that only this process's memory holds
   B4  memory is taken before the append, and given back at once for what is not appended
-  B5  a reference batch is looked at in the store before its partition's order is taken, so that
-      nobody waits for that; its own order is not promised to anybody: `produce_checks`
-  B6  a batch that is ahead of another of its producer is neither taken nor called out of order
-      while that other one may come yet: this broker refused it, here or before (`refused`), or it
-      waits at an earlier leader
-  B7  a producer is told that its sequence, its epoch or its transaction is wrong, which clients
-      take for fatal, only by who still led after that was found: a leader that slept may be deposed
-      and know too little
+  B5  a reference batch is looked at in the store before its partition's order is taken, so that no
+      other request waits for that. Its own order is not promised: `request`
+  B6  an earlier batch of the same producer may still arrive: this broker rejected it, here or
+      before (`refused`), or it waits at an earlier leader. A later batch is then neither appended
+      nor rejected as out of order
+  B7  clients take errors of sequence, epoch or transaction for fatal. A leader returns such an
+      error only if it still led after it found the error. A leader that slept may be deposed and
+      know too little
+
 Per batch: one check, one copy; per request neither a task nor a timer, as a rule: `begin`.
 """
 
@@ -65,7 +66,7 @@ ACKS_ALL = -1
 ACKS_NONE = 0
 ACKS_LEADER = 1
 JUDGED = (OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState)
-"""What a leader says by what it knows of a producer."""
+"""Errors that a leader returns because of what it knows of a producer."""
 LOOK_S = 1.0
 """Time for a look at the metadata, also when the request's own is up."""
 
@@ -106,8 +107,9 @@ class ProduceService:
     ) -> bool:
         """Append as `produce` does, if nothing has to be waited for; else do nothing: False.
 
-        As is nearly always so, whatever the acknowledgement waits for after it. `ended` is told the
-        job when that came, soon or at once; then `finish` it if it has failed.
+        The append nearly always has nothing to wait for; the acknowledgement may wait after it.
+        `ended` gets the job when the acknowledgement came, soon or at once; then `finish` it if it
+        has failed.
         """
         job = ProduceRequest(batches, acks, self._deadline_s(timeout_ms), None)
         if not self._append_at_once(job):
@@ -146,7 +148,7 @@ class ProduceService:
         Args:
             where: its partition; of a topic that is not known yet, with what the producer calls it.
             data: the batch.
-            error: what its producer is told.
+            error: the error that its producer gets.
         """
         now_s = asyncio.get_running_loop().time()
         self._refusals.note(where, data, now_s, comes_again=comes_again(error))
@@ -154,7 +156,7 @@ class ProduceService:
     def _append_at_once(self, job: ProduceRequest) -> bool:
         """Append if nothing has to be waited for, as is nearly always so; False if something has.
 
-        Nothing is awaited here, so nobody can come in between and no turn is taken (B1, B2).
+        Nothing is awaited here, so no other request comes in between and no turn is taken (B1, B2).
         """
         leaders: dict[PartitionId, LeaderPartition] = {}
         size_bytes = 0

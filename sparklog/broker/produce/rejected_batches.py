@@ -1,18 +1,21 @@
-"""Batches of producers that were refused, so that what was sent after them is not taken first.
+"""RejectedBatches: remembers rejected batches, so that later ones are not appended before them.
 
-A producer has several batches on their way. When an earlier one is refused, as the leader is not
-ready or too few brokers are in sync, and that passes before a later one arrives, the later one
-comes ahead of it. So it does when the earlier one waits at a broker that leads no more, and sleeps
-or is cut off, and the producer heard of the new leader meanwhile.
+A producer has several batches on their way. The broker may reject an earlier one, as the leader is
+not ready or too few brokers are in sync. If that passes before a later batch arrives, the later one
+comes ahead of it. The same happens when the earlier one waits at a broker that leads no more, and
+sleeps or is cut off. The producer has then learned of the new leader meanwhile.
+
 A partition that does not know the producer would begin with the later batch. Then the earlier one
 is out of order for ever, and librdkafka takes it for written as soon as a later one is. Of a known
-producer the later one is out of order; librdkafka then begins a new epoch, and with that writes
-once more whatever it has no answer for yet, in all partitions (its issue 4953). So neither is done
-while the earlier one may come yet: its producer is asked to send the later one again. What was
-refused for good is different: it does not come again as it is, and what follows is out of order.
-Batches may be refused before it is known which topic they are for: other brokers tell producers of
-a new topic while this one has not read of it. Those are noted by the topic's name.
-Kept shortly and for so many only: what is forgotten here is treated as Kafka treats it.
+producer the later one is out of order. librdkafka then begins a new epoch. With that it writes once
+more all batches that it has no answer for yet, in all partitions (its issue 4953). So the broker
+does neither while the earlier one may come yet: it asks the producer to send the later one again.
+A batch that was rejected for good is different. It does not come again as it is, and the batches
+after it are out of order.
+
+The broker may reject batches before it knows their topic. Other brokers name a new topic to
+producers while this one has not read of it. Such batches are noted by the topic's name.
+Entries are kept shortly, and their number is limited. The broker treats dropped ones as Kafka does.
 """
 
 from __future__ import annotations
@@ -34,14 +37,14 @@ REFUSALS_MAX: Final = 10_000
 KEPT_S: Final = 300.0
 """The longest default of a client's time to deliver (librdkafka's `message.timeout.ms`)."""
 STRAY_S: Final = 75.0
-"""Time for a batch that waits elsewhere: clients wait that long for an answer before they send it
+"""Time for a batch that waits elsewhere. Clients wait that long for an answer before they send it
 again (librdkafka's `socket.timeout.ms` is 60 s, Kafka's `request.timeout.ms` 30 s)."""
 
 
 def comes_again(error: SparklogError) -> bool:
-    """Say whether producers send again what they are told this of.
+    """Return True if producers send a batch again after this error.
 
-    An unknown topic is to them one that this broker has not heard of yet.
+    Producers take an unknown topic for one that this broker has not read of yet.
     """
     return error.retriable or isinstance(error, UnknownTopicOrPartition)
 
@@ -60,7 +63,7 @@ class _RejectedBatch(NamedTuple):
 
 
 class RejectedBatches:
-    """What this broker refused of late. The event loop's only."""
+    """The batches that this broker rejected of late. The event loop's only."""
 
     def __init__(self) -> None:
         """Begin with none."""
@@ -71,7 +74,7 @@ class RejectedBatches:
         return len(self._refused)
 
     def note(self, where: PartitionId, data: BytesLike, now_s: float, *, comes_again: bool) -> None:
-        """Take in that a batch was refused and not appended; the earliest of a producer counts."""
+        """Record that a batch was rejected and not appended; the earliest of a producer counts."""
         try:
             header = parse_header(data)
         except DataCorrupt:
@@ -88,7 +91,7 @@ class RejectedBatches:
             self._refused.popitem(last=False)
 
     def learn(self, named: PartitionId, where: PartitionId, header: BatchHeader) -> None:
-        """Take in whose partition it was that a producer's batches were noted for by name.
+        """Record the id of the topic for which a producer's batches were noted by name.
 
         Args:
             named: the partition, with the topic's name instead of its id.
@@ -130,7 +133,7 @@ class RejectedBatches:
             )
 
     def settle(self, where: PartitionId, header: BatchHeader) -> None:
-        """Take in a batch that is in order, or was taken before; a refused one after it counts."""
+        """Handle a batch that is in order, or appended before; a rejected one after it counts."""
         key = _RejectedKey(where, header.producer_id, header.producer_epoch)
         refused = self._refused.get(key)
         if refused is not None and header.base_sequence >= refused.base_sequence:

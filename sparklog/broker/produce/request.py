@@ -1,8 +1,8 @@
-"""One produce request while it is answered: what it asks, what came of it, and who waits.
+"""One produce request while it is answered: its batches, results and waiting acknowledgement.
 
-What is looked at before batches are appended: bytes, and the objects that references name.
+Before batches are appended, it checks their bytes and the objects that references name.
 
-Rule B5 of `producing` is kept here.
+Rule B5 of `produce` is kept here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sparklog.protocol.records.header import ATTRIBUTES_AT, HEADER_BYTES, REFERE
 
 
 class ProducedPartition(NamedTuple):
-    """Where a batch was appended."""
+    """The place of an appended batch."""
 
     base_offset: int
     append_time_ms: int
@@ -73,7 +73,7 @@ class ProduceRequest:
         self.references: dict[PartitionId, tuple[CheckedBatch, ReferenceBatch]] = {}
         """Reference batches that point at what is there; then there are no others."""
         self.leaders: dict[PartitionId, LeaderPartition] = {}
-        """Who was asked to append."""
+        """The leaders that were asked to append."""
         self.request = DelayedProduce()
         self._verified = verified
 
@@ -133,8 +133,8 @@ def timed_out(where: PartitionId) -> Unavailable:
 
 
 CHECKED_INLINE_BYTES: Final = 1 << 20
-"""Up to this size a request is checked on the event loop: 0.2 ms of checksums, and as much of a
-look at its records."""
+"""Up to this size a request is checked on the event loop: 0.2 ms of checksums, and as much for its
+records."""
 UNFOLDED_INLINE_BYTES: Final = 256 << 10
 """So much is decompressed there for a request: 0.1 ms with lz4 and zstd, below 1 ms with gzip."""
 REFERENCES_CHECKED_AT_ONCE: Final = 16

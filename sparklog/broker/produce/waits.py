@@ -1,9 +1,9 @@
-"""Produce requests that wait, and who is told when each has been settled or its time is over.
+"""ProducePurgatory: produce requests that wait, each until it is settled or its time is over.
 
-A busy broker has thousands of them a second, and what makes one of them ready, an object of the
-write-ahead log or a follower's fetch, makes several ready at once. So all share one timer and, when
-they end together, one call of the event loop. Times are seconds of the loop's clock.
-  P4  who waits is told once, and never from within the change of a partition
+A busy broker has thousands of them a second. An object of the write-ahead log or a follower's fetch
+makes several ready at once. So all share one timer and, when they end together, one call of the
+event loop. Times are seconds of the loop's clock.
+  P4  the waiting side is called once, and never from within the change of a partition
   P5  what is settled is forgotten before it can pile up
 """
 
@@ -23,14 +23,14 @@ from sparklog.broker.runtime.deadline_timer import DeadlineTimer
 End = Callable[[], None]
 """Called when a request has ended; it must not raise."""
 LOOKED_THROUGH_FROM: Final = 64
-"""So many are kept before those that are settled are looked for."""
+"""Up to this number are kept before those that are settled are looked for."""
 
 
 class ProducePurgatory:
     """See the module. Not thread-safe: the event loop's only."""
 
     def __init__(self) -> None:
-        """Wait for nobody."""
+        """Begin without requests."""
         self._deadlines: list[tuple[float, int, DelayedProduce]] = []
         self._order = count()
         self._looked_through_at = LOOKED_THROUGH_FROM
@@ -63,7 +63,7 @@ class ProducePurgatory:
             while self._ended:
                 self._ended.popleft()()
         finally:
-            if self._ended:  # the others must hear of it, whatever one of them did
+            if self._ended:  # the others must be called, too, when one of them raised
                 asyncio.get_running_loop().call_soon(self._tell)
 
     def _forget_ended(self) -> None:

@@ -1,27 +1,27 @@
 """Writes the batches of all led partitions to the broker's write-ahead log, and trims it.
 
-The shell around the pure `WalWriter`: gathers batches into windows, keeps several puts in flight,
-tells each partition how far it is durable, and has what the partitions' own logs have deleted.
-Sizes are bytes, times seconds of the loop's clock.
-  U1  a partition is told of a batch only after the writer acknowledged its window: in order, and
-      never again once a name turned out to be a sealer's
-  U2  who appended is told, as the object that appended: a partition that has a new leader epoch by
-      then is another object, and hears nothing of the old one's batches
-  U3  a window's name may be trimmed only when all of its batches are in their partitions' own logs,
-      or were given up by whoever recovered the partition
+The shell around the pure `WalWriter`. It gathers batches into windows, keeps several puts in
+flight, and notifies each partition how far it is durable. It deletes what the partitions' own logs
+have. Sizes are bytes, times seconds of the loop's clock.
+  U1  the appender notifies a partition of a batch only after the writer acknowledged its window. It
+      does so in order, and never again once a name turned out to be a sealer's
+  U2  the appender notifies the object that appended. A partition that has a new leader epoch by
+      then is another object, and gets no notice of the old one's batches
+  U3  a window's name may be trimmed only when all of its batches are in their partitions' own logs.
+      Batches that the process that recovered their partition gave up do not count
   U4  no batch waits longer than `linger_s` for its put to start, or for a free place among those
-      in flight; an idle broker's, if an acknowledgement waits for it, is put at once: `wal_window`
-  U5  who appended is told when the put starts, so that followers fetch together what is put
-      together; of a batch whose put is not to start in a moment it is told at once
+      in flight. An idle broker puts a batch at once if an acknowledgement waits for it: `batching`
+  U5  the appender notifies the partition when the put starts, so that followers fetch together
+      what is put together. If the put is not to start in a moment, it notifies at once
 Source: WAL.md 3.
 
-Deletes the names of a write-ahead log that nobody needs any more, so that no client notices.
+It also deletes the names of a write-ahead log that are no longer needed, so that no client notices.
 
-All that a flush sets free is due at once, every few seconds: a thousand names take a disk and a
-processor a quarter of a second, and one acknowledgement in forty would wait for that. Nobody waits
-for the space, so where deleting is cheap there are pauses. At a distance it costs this machine
-nothing but patience: many names are deleted at the same time there. Names are retired: a folder
-keeps some of the files for windows to come. Times are seconds of the loop's clock.
+All names that a flush releases are due at once, every few seconds. A thousand names take a disk and
+a processor a quarter of a second, and one acknowledgement in forty would wait for that. Nothing
+waits for the space, so where deleting is cheap there are pauses. On a distant store deleting costs
+this machine nothing but patience: many names are deleted at the same time there. Names are retired:
+a folder keeps some of the files for windows to come. Times are seconds of the loop's clock.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ CHEAP_DELETE_S: Final = 0.02
 FEW: Final = 8
 """Names that are deleted between two pauses: handing over each of them costs more than that."""
 PAUSE_PER_WORK: Final = 4
-"""How many times as long as the names took nothing is deleted then."""
+"""The length of a pause, as a multiple of the time that the deletions before it took."""
 BEHIND: Final = 4096
 """With more names than this left there are no pauses: objects come faster than they go."""
 LANES: Final = 4
@@ -155,7 +155,7 @@ class WalAppender:
         on_fenced: Callable[[str], None],
         on_crash: Callable[[BaseException], None],
     ) -> None:
-        """Write to `layout`; tell `on_fenced` when somebody sealed it."""
+        """Write to `layout`; call `on_fenced` when another process has sealed it."""
         self._environment = environment
         self._loop = asyncio.get_running_loop()
         self._layout = layout
@@ -217,14 +217,14 @@ class WalAppender:
             return  # nothing depends on it; the next start tries again
 
     async def stop(self) -> None:
-        """End all work; nothing is acknowledged any more."""
+        """End all work; nothing is acknowledged from now on."""
         self._timer.cancel()
         await self._tasks.close()
 
     def append(
         self, batch: WalBatch, end_offset: int, sink: DurableSink, *, awaited: bool = True
     ) -> None:
-        """Take a batch of [base offset, end_offset), for which, if `awaited`, somebody waits."""
+        """Take a batch of [base offset, end_offset); `awaited`: an acknowledgement waits for it."""
         if self.stopped:
             return
         now_s = self._loop.time()
@@ -245,14 +245,14 @@ class WalAppender:
         return self._timer.at_s <= now_s + GATHERED_MAX_S
 
     def flushed(self, partition: PartitionId, end_offset: int) -> None:
-        """Take in that the partition's own log reaches `end_offset`."""
+        """Record that the partition's own log reaches `end_offset`."""
         self._flushed[partition] = max(end_offset, self._flushed.get(partition, 0))
         head = self._unflushed[0] if self._unflushed else None
         if head is not None and partition in head.unflushed:
             self._drop_flushed()
 
     def release(self, partition: PartitionId) -> None:
-        """Forget a partition's batches: whoever recovered it needs them no more, or it is gone."""
+        """Drop a partition's batches: it is gone, or the process that recovered it needs none."""
         for window in (*self._unflushed, *self._gathered):
             window.unflushed.pop(partition, None)
         self._flushed.pop(partition, None)
@@ -337,7 +337,7 @@ class WalAppender:
                 )
 
     def _acknowledge(self, end_sequence: int) -> None:
-        """Tell the partitions of all windows before `end_sequence` how far they are durable."""
+        """Notify the partitions of all windows before `end_sequence` how far they are durable."""
         ended: list[WalWindow] = []
         now_s = self._loop.time()
         while self._unacknowledged and self._unacknowledged[0].sequence < end_sequence:

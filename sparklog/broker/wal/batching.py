@@ -1,6 +1,6 @@
-"""Which batches go into one object of a write-ahead log, and when it is put. Pure.
+"""Windows: decides the batches of one object of a write-ahead log and the time of its put. Pure.
 
-Rule U4 of `wal_pump` is decided here. Sizes are bytes, times seconds of the loop's clock.
+Rule U4 of `appender` is decided here. Sizes are bytes, times seconds of the loop's clock.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ CHEAP_PUT_S = 0.02
 """A store that takes a put in less is a disk or near one: puts follow each other without a pause.
 Elsewhere each has its price, so they start `linger_s` apart, or with a full window."""
 GATHERED_MAX_S = 0.01
-"""How far apart puts start at most, on such a store, while a crowd is waited for: as many as were
-under way at once of late. Who comes alone never waits; where many come, a put, and a fetch of each
-follower, serve several, and who is complete does not wait for the time to pass."""
+"""The longest time between two starts of puts on such a store, while the window waits for a crowd.
+A crowd is as many batches as were under way at once of late. A batch that comes alone never waits.
+If many come, a put, and a fetch of each follower, serve several. A complete crowd does not wait for
+the time to pass."""
 RETURN_SHARE = 0.25
-"""Part of a put's time for which those are waited for, too, who were just acknowledged: as a rule
-they send as much again."""
+"""Part of a put's time for which the window also waits for producers that were just acknowledged:
+as a rule they send as much again."""
 PUTS_REMEMBERED = 32
-"""The quickest of so many tells what the store is: a disk that stalls behind a large flush, or a
-busy machine, is still a disk, and its puts are not to be a linger apart. The most batches that were
-under way at any of them tell how many come at once."""
+"""The quickest of these puts shows what the store is. A disk that stalls behind a large flush, or a
+busy machine, is still a disk: its puts must not be a linger apart. The most batches that were under
+way at any of these puts show how many come at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +38,10 @@ class WalLimits:
     linger_s: float = 0.3
     window_bytes: int = 8 * 1024 * 1024
     forced: bool = True
-    """`wal.fsync`: whether a window is on the disk before it counts."""
+    """`wal.fsync`: True if a window is on the disk before it counts."""
     in_flight_max: int = 4
-    """Puts under way before batches gather, whatever is due: those that wait for a disk at the same
-    time share its work, and at a distance one put hides the time that others take."""
+    """Puts under way before batches gather, even when more are due. Puts that wait for a disk at
+    the same time share its work. On a distant store one put hides the time that others take."""
 
     @classmethod
     def of(cls, settings: BrokerConfig) -> WalLimits:
@@ -61,15 +62,15 @@ class DurableSink(Protocol):
 
     @property
     def partition(self) -> PartitionId:
-        """Return which partition it is."""
+        """Return the partition's name."""
         ...
 
     def wal_begun(self, end_offset: int) -> None:
-        """Take in that all its batches below `end_offset` are being put, or wait for long."""
+        """Handle that all its batches below `end_offset` are being put, or wait for long."""
         ...
 
     def wal_durable(self, end_offset: int) -> None:
-        """Take in that all its batches below `end_offset` are durable."""
+        """Handle that all its batches below `end_offset` are durable."""
         ...
 
 
@@ -82,23 +83,23 @@ class WalWindow:
     """When its first batch came."""
     batches: list[WalBatch] = field(default_factory=list)
     count: int = 0
-    """How many batches it has, or had when it was put."""
+    """The number of batches it has, or had when it was put."""
     awaited: int = 0
-    """How many of them an acknowledgement waits for."""
+    """The number of batches that an acknowledgement waits for."""
     size_bytes: int = 0
     ends: dict[DurableSink, int] = field(default_factory=dict)
-    """How far each partition is durable once this window is acknowledged."""
+    """The offset up to which each partition is durable once this window is acknowledged."""
     unflushed: dict[PartitionId, int] = field(default_factory=dict)
-    """How far each partition's own log must reach before this window's name may be trimmed."""
+    """The offset each partition's own log must reach before this window's name may be trimmed."""
 
     def takes(self, batch: WalBatch, limits: WalLimits) -> bool:
-        """Say whether a batch may still be added; the first always may, however large."""
+        """Return True if a batch may still be added; the first always may, of any size."""
         return not self.batches or self.size_bytes + len(batch.data) <= limits.window_bytes
 
     def add(
         self, batch: WalBatch, end_offset: int, sink: DurableSink, *, awaited: bool = True
     ) -> None:
-        """Take a batch in, of which `sink` is to hear, and whether acknowledgements wait for it."""
+        """Add a batch for which `sink` gets notices; `awaited`: an acknowledgement waits for it."""
         self.batches.append(batch)
         self.count += 1
         self.awaited += awaited
@@ -116,7 +117,7 @@ class WalBatcher:
         self._took_s: deque[float] = deque(maxlen=PUTS_REMEMBERED)
         self._quickest_s = 0.0
         self._crowds: deque[int] = deque(maxlen=PUTS_REMEMBERED)
-        """How many awaited batches were under way when a put started, its own included."""
+        """The awaited batches under way when each put started, its own included."""
         self._crowd = 0
         """The largest of these."""
         self._under_way = 0
@@ -126,19 +127,19 @@ class WalBatcher:
         """When batches were acknowledged last."""
 
     def put(self, window: WalWindow, now_s: float) -> None:
-        """Take in that a window's put starts."""
+        """Record that a window's put starts."""
         self._under_way += window.awaited
         self._crowds.append(self._under_way)
         self._crowd = max(self._crowds)
         self._put_s = now_s
 
     def took(self, seconds: float) -> None:
-        """Take in how long a put took."""
+        """Record the time that a put took."""
         self._took_s.append(seconds)
         self._quickest_s = min(self._took_s)
 
     def acknowledged(self, window: WalWindow, now_s: float) -> None:
-        """Take in that a window's batches were acknowledged."""
+        """Record that a window's batches were acknowledged."""
         self._under_way -= window.awaited
         self._acknowledged_s = now_s
 
@@ -154,6 +155,6 @@ class WalBatcher:
         if took_s > CHEAP_PUT_S:
             return min(latest_s, self._put_s + linger_s)
         if self._under_way + window.awaited >= self._crowd:
-            return -inf  # there is nobody else to come
+            return -inf  # no other producer is to come
         returned_s = self._acknowledged_s + RETURN_SHARE * took_s
         return min(latest_s, max(returned_s, self._put_s + GATHERED_MAX_S))
