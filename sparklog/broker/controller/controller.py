@@ -1,15 +1,16 @@
-"""The controller's duty: to hear of every broker, to fence the dead, to keep topics as they want.
+"""The controller: handles heartbeats, fences dead brokers, and keeps topics as they want.
 
-Every incarnation has one of these; it acts while the metadata log names it as the controller. What
-it decides is pure (`cluster.controller`, `cluster.election`) and made on the newest image, so a
+Every incarnation has one of these; it acts while the metadata log names it as the controller. Its
+decisions are pure (`cluster.controller`, `cluster.election`) and made on the newest image, so a
 deposed controller finds out at its next append. Durations are seconds of the loop's clock.
-  K1  a broker is fenced only after its write-ahead log is sealed, whatever made it seem dead
+  K1  a broker is fenced only after its write-ahead log is sealed, for any cause of seeming dead
   K2  before it seals, the controller looks whether it still is the controller
-  K3  a controller that hears none of two or more others, if only for half a session, fences nobody
-      for their silence until they have had ample time to replace it: it may be the deaf one
+  K3  a controller may get heartbeats of none of two or more others, if only for half a session. It
+      may itself be cut off. So it fences no broker for silence until the others have had ample time
+      to replace it
   K4  a controller that was paused gives every broker a new session: it was deaf, not they silent
-  K5  a broker that refuses connections is dead if most brokers find so, or if it appends no
-      HeartbeatRecord either while it is cut off: see `peer_checks`
+  K5  a broker that refuses connections is dead if most brokers find so. It is also dead if it
+      appends no HeartbeatRecord either while it is cut off: see `peer_checks`
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from sparklog.log.wal.sealing import seal
 logger = logging.getLogger(__name__)
 
 ISOLATED_SESSIONS: Final = 4
-"""Sessions that a controller waits which hears none of several brokers, as it may be cut off."""
+"""Sessions that a controller waits if it gets no heartbeat of several brokers: cut off, perhaps."""
 PLACING_WAITS_S: Final = 1.0
 """After a broker came, before partitions are given out: brokers of one start come together."""
 PLACING_WAITS_MAX_S: Final = 3.0
@@ -59,7 +60,7 @@ PLACING_WAITS_MAX_S: Final = 3.0
 
 @dataclass(slots=True)
 class _Session:
-    """What the controller knows of one incarnation of a broker."""
+    """The controller's state of one incarnation of a broker."""
 
     broker: Broker
     heartbeat_s: float
@@ -68,7 +69,7 @@ class _Session:
     shown: int = liveness.NEVER
     """Offset of the newest HeartbeatRecord of it that was read."""
     lost_s: float | None = None
-    """Since when it takes no connection, and nobody could tell whether it is dead."""
+    """Since when it takes no connection, and no vote decided whether it is dead."""
 
 
 class ControllerShell:
@@ -115,7 +116,7 @@ class ControllerShell:
         self._woken.set()
 
     async def run(self) -> None:
-        """Do the duty until cancelled, whenever it is this incarnation's. `wake` tells of news."""
+        """Do the duty until cancelled, whenever it is this incarnation's. `wake` signals news."""
         looked_s = self._now_s()
         self._rebalance_at_s = looked_s + self._rebalance_s
         while True:
@@ -256,7 +257,7 @@ class ControllerShell:
                     purpose="watch",
                 )
             except TimeoutError:
-                continue  # perhaps it hangs: its session tells
+                continue  # perhaps it hangs: its session decides
             except Unreachable:
                 refusals += 1
                 since_s = self._now_s() if refusals == 1 else since_s
@@ -303,7 +304,7 @@ class ControllerShell:
         dead = [s for s in self._sessions.values() if s.dead]
         others = [s for s in self._sessions.values() if not s.dead]
         silent = [s for s in others if s.heartbeat_s < now_s - self._session_s]
-        # Sessions end one after the other. Whoever lives is heard by then, or at its next beat.
+        # Sessions end one after the other. A live broker's beat is here by then, or comes next.
         is_connected = any(s.heartbeat_s >= now_s - self._session_s / 2 for s in others)
         if len(others) > 1 and not is_connected:
             silent = [
@@ -399,7 +400,7 @@ class ControllerShell:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswer:
-    """What the controller tells a broker."""
+    """The controller's answer to a broker."""
 
     error_code: ErrorCode
     is_fenced: bool

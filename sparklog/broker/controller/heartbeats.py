@@ -2,7 +2,7 @@
 
 A heartbeat waits at the controller until there is metadata beyond what it names, or for
 `broker.heartbeat.interval.ms`. So news travels at once, and an idle broker asks the store nothing.
-A second one on a connection of its own, the kick, tells the controller that this broker appended.
+A second one on a connection of its own, the kick, notifies the controller of this broker's appends.
 Durations are seconds of the loop's clock. Source: KIP-631; the waiting and the kick are ours.
 """
 
@@ -36,7 +36,7 @@ BROKEN_RETRY_S: Final = 0.2
 
 
 class Heartbeats:
-    """Keeps one incarnation in touch with whoever is the controller."""
+    """Keeps one incarnation in touch with the current controller."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Heartbeats:
         self._looking: asyncio.Future[None] | None = None
         self._refusals = 0
         self._denied_since_s: float | None = None
-        """Since when whoever should be the controller says it is not."""
+        """Since when the broker that should be the controller says it is not."""
         self._was_controller = False
 
     def kick(self) -> None:
@@ -90,14 +90,14 @@ class Heartbeats:
             await self._beat(image, controller)
 
     async def run_kicks(self) -> None:
-        """Tell the controller of appends until cancelled; several at once are one kick."""
+        """Notify the controller of appends until cancelled; several at once are one kick."""
         while True:
             await self._kicked.wait()
             self._kicked.clear()
             await self.tell()
 
     async def tell(self) -> None:
-        """Tell the controller how far the metadata log goes."""
+        """Send the controller the end of the metadata log."""
         image = self._metadata.image
         controller = image.controller
         if controller is None or not decisions.is_controller_live(image):
@@ -198,9 +198,9 @@ class Heartbeats:
         self._check_look()
 
     def _check_look(self) -> None:
-        """Raise what went wrong in a look that has ended, also if nobody waited for that.
+        """Raise the error of a look that has ended, also if no caller waited for that.
 
-        It is something in this broker, and ends this life of it.
+        The fault is in this broker, and ends this incarnation of it.
         """
         if self._looking is not None and self._looking.done():
             looked, self._looking = self._looking, None
@@ -214,7 +214,7 @@ class Heartbeats:
             await asyncio.sleep(STORE_RETRY_S)
 
     async def _claim(self, lost: Controller | None) -> None:
-        """Become the controller, unless somebody else was faster."""
+        """Become the controller, unless another broker was faster."""
         identity = self._identity
 
         def claim(image: MetadataImage) -> list[Any]:

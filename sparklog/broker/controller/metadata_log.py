@@ -2,10 +2,11 @@
 
   D1  the image and the view end at the same offset; both only move forward
   D2  a decision is made on the image at offset N and appended at N, or made again on a newer one
-  D3  decisions that come together are made one after the other, each on what the one before said,
-      and appended as one segment: many changes cost one request
-  D4  a log that is found damaged while brokers serve is waited for like a store that does not
-      answer: they serve on with what they know, and somebody puts it right
+  D3  decisions that come together are made one after the other, each on the image after the one
+      before. They are appended as one segment: many changes cost one request
+  D4  brokers that find the log damaged while they serve wait for it like for a store that does not
+      answer. They serve on with what they know until an operator puts it right
+
 Cost: an append is a put and a listing; looking for news is one request when there are none.
 """
 
@@ -42,7 +43,7 @@ LAYOUT = PartitionLayout(METADATA_TOPIC, METADATA_TOPIC_ID, 0)
 TAIL_SEGMENTS_MAX = 32
 LOST_RACES_MAX = 1000
 DAMAGE_PAUSE_S = 2.0
-"""After a look at a damaged log: whoever looked does so again at once."""
+"""The pause after a look at a damaged log: its caller looks again at once."""
 
 Listener = Callable[[MetadataImage], None]
 Result = TypeVar("Result")
@@ -50,7 +51,7 @@ Result = TypeVar("Result")
 
 @dataclass(slots=True, eq=False)
 class _PendingChange:
-    """A decision somebody waits for."""
+    """A decision that a caller waits for."""
 
     decision: Decision
     done: asyncio.Future[MetadataImage]
@@ -91,7 +92,7 @@ class MetadataLog:
             return self.image
 
     async def catch_up(self) -> MetadataImage:
-        """Take in what others appended. One request when that is nothing.
+        """Apply the records that others appended. One request when there are none.
 
         Raises:
             Unavailable: the store does not answer, or the log is damaged (D4).
@@ -106,7 +107,7 @@ class MetadataLog:
     async def decide(self, decision: Decision) -> MetadataImage:
         """Append what `decision` makes of the newest image; return an image that has it.
 
-        The decision is made again whenever somebody else was faster, so it must depend on nothing
+        The decision is made again whenever another broker was faster, so it must depend on nothing
         but the image. When it returns no records nothing is appended, and the image may be older
         than what others have appended meanwhile.
 
@@ -222,7 +223,7 @@ class MetadataLog:
             self._changed(image)
 
     async def _waited(self, damage: DataCorrupt) -> Unavailable:
-        """Wait a while, as nothing changes at once, and return what to tell (D4).
+        """Wait a while, as nothing changes at once, and return the error to raise (D4).
 
         Without the lock: all who ask wait at the same time, and not one after the other.
         """

@@ -1,6 +1,6 @@
 """PeerChecks: finds out whether another broker is dead, or only a connection to it broken.
 
-A probe is a BrokerHeartbeat with `want_fence`. A broker answers one about itself at once; for one
+A probe is a BrokerHeartbeat with `want_fence`. A broker answers one about itself at once. For one
 about another broker it probes that one and answers with the outcome, which is its vote. Brokers
 that no vote decides about show through the metadata log that they run: see `cluster.liveness`.
 Durations are seconds of the loop's clock.
@@ -28,7 +28,7 @@ from sparklog.protocol.messages.builder import build_request
 logger = logging.getLogger(__name__)
 
 METADATA_POLL_S: Final = 1.0
-"""How often the controller reads the log for changes made without it; one request each time."""
+"""The controller reads the log so often for changes made without it; one request each time."""
 PROBE_MAX_S: Final = 0.5
 ASK_AGAIN_S: Final = 0.25
 """Between two looks for the controller's answer in the metadata log."""

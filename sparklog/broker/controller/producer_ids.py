@@ -41,7 +41,7 @@ class ProducerIds:
         self._taking = asyncio.Lock()
 
     async def take(self) -> int:
-        """Return an id that nobody had.
+        """Return an id that no producer had.
 
         Raises:
             NotServing: this broker is deposed.

@@ -33,8 +33,8 @@ async def register(
 ) -> Identity:
     """Make a new incarnation the registered one, the controller too if there is none.
 
-    Whoever was registered and not fenced is sealed first: it may be a crashed life of this broker,
-    or a twin that shall end. One append besides.
+    The incarnation that was registered and not fenced is sealed first. It may be a crashed one of
+    this broker, or a twin that shall end. One append besides.
 
     Raises:
         Unavailable, OutcomeUnknown: the store does not answer.
