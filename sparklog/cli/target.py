@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from sparklog.cli.arguments import Arguments, CommandParser, UsageError
@@ -294,6 +295,7 @@ def _refuse(assignment: Assignment | None) -> None:
 
 ROOT_VARIABLE = "SPARKLOG_ROOT"
 BOOTSTRAP_VARIABLE = "SPARKLOG_BOOTSTRAP_SERVER"
+CONFIG_VARIABLE = "SPARKLOG_COMMAND_CONFIG"
 STORE_SETTINGS = StoreSettings(retry_deadline_s=10.0)
 """A person waits for the result, and can repeat the command; a job should try for longer."""
 
@@ -327,6 +329,37 @@ def _add_bootstrap_option(parser: CommandParser) -> None:
         help="brokers to ask, with commas between them, instead of the storage "
         f"(default ${BOOTSTRAP_VARIABLE})",
     )
+    add_client_options(parser)
+
+
+def add_client_options(parser: CommandParser) -> None:
+    """Declare the option for TLS and SASL of a command that connects to brokers."""
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        type=Path,
+        help="properties file with security.protocol, sasl.* and ssl.* for the brokers "
+        f"(default ${CONFIG_VARIABLE})",
+    )
+
+
+def client_settings_of(args: Arguments) -> dict[str, str]:
+    """Return the settings of TLS and SASL, by option or environment; empty without a file.
+
+    Raises:
+        InvalidConfig: the file cannot be read, or has an unknown security setting.
+    """
+    from sparklog.client.security import read_client_file  # noqa: PLC0415 - a root needs no client
+
+    given: Path | None = getattr(args, "command_config", None)
+    option = "--command-config" if given is not None else CONFIG_VARIABLE
+    path = _given(None if given is None else str(given), CONFIG_VARIABLE)
+    if path is None:
+        return {}
+    security, others = read_client_file(Path(path), option)
+    if unused := sorted(others.keys() - {"bootstrap.servers"}):
+        say(f"note: only security.*, sasl.* and ssl.* act; others have no effect: {unused}")
+    return security.given
 
 
 def root_of(args: Arguments) -> str | None:
@@ -390,7 +423,9 @@ def connected(args: Arguments, timeout_s: float | None = None) -> Iterator[Admin
     from sparklog.client.addresses import TIMEOUT_S  # noqa: PLC0415 - a root needs no Kafka client
     from sparklog.client.admin import Admin  # noqa: PLC0415 - likewise
 
-    with Admin(bootstrap, timeout_s=TIMEOUT_S if timeout_s is None else timeout_s) as admin:
+    settings = client_settings_of(args)
+    chosen_s = TIMEOUT_S if timeout_s is None else timeout_s
+    with Admin(bootstrap, settings=settings, timeout_s=chosen_s) as admin:
         yield admin
 
 

@@ -274,11 +274,12 @@ def oldest_unread_ms(
     clock: Clock,
     *,
     timeout_s: float,
+    settings: Mapping[str, str] | None = None,
 ) -> dict[TopicPartition, int]:
     """Return the timestamp in ms of the first committed record from a position on, per partition.
 
     It omits a partition without such a record, or whose record did not arrive in time. Cost: one
-    fetch per partition, of some KiB.
+    fetch per partition, of some KiB. `settings` are those of TLS and SASL.
 
     Raises:
         Unavailable: no broker responds.
@@ -287,7 +288,7 @@ def oldest_unread_ms(
     if not positions:
         return found
     deadline_s = clock.monotonic_s() + timeout_s
-    with Consumer(bootstrap_servers, settings=ONE_RECORD) as consumer:
+    with Consumer(bootstrap_servers, settings={**ONE_RECORD, **(settings or {})}) as consumer:
         consumer.assign(dict(positions))
         while len(found) < len(positions) and clock.monotonic_s() < deadline_s:
             for record in consumer.poll(timeout_s=POLL_S):

@@ -7,6 +7,7 @@ connection.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,9 @@ from sparklog.client.security_settings import (
 from sparklog.core.config.properties import is_reference
 from sparklog.core.config.providers import SecretReader, read_properties
 from sparklog.core.errors import InvalidConfig
+
+CONFIG_VARIABLE: Final = "SPARKLOG_COMMAND_CONFIG"
+"""Environment variable with the path of a client properties file."""
 
 
 class SecuritySettings:
@@ -86,6 +90,18 @@ class SecuritySettings:
 
 NO_SECURITY: Final = SecuritySettings()
 """PLAINTEXT."""
+
+
+def process_security() -> SecuritySettings:
+    """Return the settings of the file that `SPARKLOG_COMMAND_CONFIG` names, or none.
+
+    They serve where nothing else names settings, such as executors that find brokers by the root.
+
+    Raises:
+        InvalidConfig: the file cannot be read, or has an unknown security setting.
+    """
+    path = os.environ.get(CONFIG_VARIABLE)  # noqa: TID251 - the edge of each process
+    return read_client_file(Path(path), CONFIG_VARIABLE)[0] if path else NO_SECURITY
 
 
 def split_security(settings: Mapping[str, str]) -> tuple[SecuritySettings, dict[str, str]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from sparklog.client.addresses import bootstrap_addresses
 from sparklog.client.admin import Admin
 from sparklog.client.consumer import Consumer, Record
 from sparklog.client.producer import Producer
-from sparklog.client.security import SecuritySettings
+from sparklog.client.security import SecuritySettings, process_security
 from sparklog.client.values import EARLIEST
 from sparklog.client.wire import WireConnection
 from sparklog.core.errors import (
@@ -36,6 +37,7 @@ from sparklog.core.errors import (
 from sparklog.core.types import TopicPartition
 from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages.builder import build_request
+from tests.cli.conftest import Cli
 from tests.harness.certificates import CertificateAuthority
 from tests.peers.kafka import HOST, KafkaCluster, free_ports
 
@@ -326,3 +328,77 @@ def _use(client: str, address: str, settings: dict[str, str]) -> None:
             consumer.assign({TopicPartition("t", 0): EARLIEST})
             for _ in range(30):
                 consumer.poll()
+
+
+def client_file(secure: SecureKafka, folder: Path, password: str) -> Path:
+    """Write a client properties file whose password is in a file of its own."""
+    (folder / "secrets").write_text(f"password={password}\n")
+    settings = login("SCRAM-SHA-512", "alice", f"${{file:{folder}/secrets:password}}")
+    lines = {**settings, **secure.tls(), "client.id": "me"}.items()
+    file = folder / "client.properties"
+    file.write_text("".join(f"{name}={text}\n" for name, text in lines))
+    return file
+
+
+def test_commands_take_a_client_file(
+    secure: SecureKafka, tmp_path: Path, cli_at: Callable[[str], Cli]
+) -> None:
+    cli = cli_at(secure.addresses["LOGIN"])
+    given = ("--command-config", str(client_file(secure, tmp_path, "secret")))
+    topic = ("--topic", "by-command")
+    created = cli.ok("topics", *given, "--create", *topic, "--partitions", "1")
+    assert "only security.*, sasl.* and ssl.* act; others have no effect: ['client.id']" in (
+        created.errors
+    )
+    cli.ok("produce", *given, *topic, stdin=b"a\nb\n")
+    read = ("consume", *given, *topic, "--from-beginning", "--group", "g", "--max-messages", "1")
+    assert cli.ok(*read).text == "a\n"
+    described = cli.ok("groups", *given, "--describe", "--group", "g", "--lag-time").text
+    assert "by-command" in described
+
+
+def test_client_file_of_the_environment_acts(
+    secure: SecureKafka,
+    tmp_path: Path,
+    cli_at: Callable[[str], Cli],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = client_file(secure, tmp_path, "secret")
+    monkeypatch.setenv("SPARKLOG_COMMAND_CONFIG", str(file))
+    assert cli_at(secure.addresses["LOGIN"]).ok("topics", "--list").code == 0
+    assert process_security().given["security.protocol"] == "SASL_SSL"
+
+
+def test_no_output_shows_a_secret(
+    secure: SecureKafka,
+    tmp_path: Path,
+    cli_at: Callable[[str], Cli],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Plant a marked password and token, and search all that the clients print and log."""
+    caplog.set_level("DEBUG")
+    cli = cli_at(secure.addresses["LOGIN"])
+    file = client_file(secure, tmp_path, "marked-secret")
+    outcomes = [
+        cli(command, "--command-config", str(file), *words, stdin=b"a\n")
+        for command, *words in (
+            ("topics", "--list"),
+            ("produce", "--topic", "t"),
+            ("groups", "--list"),
+            ("configs", "--describe", "--topic", "t"),
+        )
+    ]
+    assert {outcome.code for outcome in outcomes} == {1}
+    assert all("correct the user and the password" in outcome.errors for outcome in outcomes)
+    settings = login("SCRAM-SHA-512", "alice", "marked-secret") | secure.tls()
+    with pytest.raises(SaslAuthenticationFailed) as caught:
+        _use("producer", secure.addresses["LOGIN"], settings)
+    shown = [
+        caplog.text,
+        repr(SecuritySettings(settings)),
+        repr(SecuritySettings(settings).resolve()),
+        "".join(traceback.format_exception(caught.value)),
+        *(outcome.text + outcome.errors for outcome in outcomes),
+        Path("/proc/self/cmdline").read_text(),
+    ]
+    assert [text for text in shown if "marked-secret" in text] == []

@@ -23,7 +23,14 @@ from sparklog.cli.console.record_sources import (
 )
 from sparklog.cli.console.topic_filter import matching_topics
 from sparklog.cli.output import Output, say
-from sparklog.cli.target import add_log_options, bootstrap_of, connected, opened_log, warn_if_led
+from sparklog.cli.target import (
+    add_log_options,
+    bootstrap_of,
+    client_settings_of,
+    connected,
+    opened_log,
+    warn_if_led,
+)
 from sparklog.client.values import EARLIEST, LATEST
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import InvalidRequest, UnknownTopicOrPartition
@@ -145,6 +152,7 @@ def _arrivals(args: Arguments, start: Start, printer: _Printer) -> Iterator[Reco
     settings = {"isolation.level": args.isolation_level}
     if args.group is not None:
         settings["auto.offset.reset"] = "earliest" if args.from_beginning else "latest"
+    settings |= client_settings_of(args)
     settings |= key_values(args.consumer_property, "--consumer-property")
     with (
         connected(args) as admin,

@@ -17,7 +17,7 @@ from sparklog.cli.console.group_tables import (
     state_lines,
 )
 from sparklog.cli.output import Output, say
-from sparklog.cli.target import bootstrap_of
+from sparklog.cli.target import bootstrap_of, client_settings_of
 from sparklog.client.groups import oldest_unread_ms
 from sparklog.client.values import LATEST, Committed, GroupDescription, GroupMember, ListedOffset
 from sparklog.core.clock import SYSTEM_CLOCK
@@ -77,7 +77,7 @@ def _describe_offsets(
         raise committed
     rows = _progress(admin, group, committed)
     if args.lag_time:
-        rows = _aged(bootstrap_of(args) or "", rows)
+        rows = _aged(args, rows)
     _warn(group)
     if rows:
         _print(output, progress_lines(rows, verbose=args.verbose, in_time=args.lag_time))
@@ -113,9 +113,15 @@ def _progress(
     return rows
 
 
-def _aged(bootstrap: str, rows: Sequence[GroupProgressRow]) -> list[GroupProgressRow]:
+def _aged(args: Arguments, rows: Sequence[GroupProgressRow]) -> list[GroupProgressRow]:
     behind = {r.topic_partition: r.offset for r in rows if r.offset is not None and r.lag}
-    found = oldest_unread_ms(bootstrap, behind, SYSTEM_CLOCK, timeout_s=LAG_TIMEOUT_S)
+    found = oldest_unread_ms(
+        bootstrap_of(args) or "",
+        behind,
+        SYSTEM_CLOCK,
+        timeout_s=LAG_TIMEOUT_S,
+        settings=client_settings_of(args),
+    )
     now_ms = SYSTEM_CLOCK.now_ms()
 
     def age(row: GroupProgressRow) -> int | None:

@@ -22,7 +22,14 @@ from sparklog.cli.arguments import (
     set_action,
 )
 from sparklog.cli.output import Output, say
-from sparklog.cli.target import add_log_options, bootstrap_of, connected, opened_log, root_of
+from sparklog.cli.target import (
+    add_log_options,
+    bootstrap_of,
+    client_settings_of,
+    connected,
+    opened_log,
+    root_of,
+)
 from sparklog.cluster.log import Log
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
@@ -118,7 +125,7 @@ def _history(args: Arguments) -> JobHistory:
     if bootstrap is not None:
         with connected(args) as admin:
             known = HISTORY_TOPIC in admin.topic_names()
-        return consume_history(bootstrap) if known else JobHistory()
+        return consume_history(bootstrap, client_settings_of(args)) if known else JobHistory()
     with opened_log(args) as log:
         return read_history(log)
 

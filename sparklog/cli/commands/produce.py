@@ -28,7 +28,13 @@ from sparklog.cli.arguments import (
 from sparklog.cli.console.line_reader import LineReader, LineRecord
 from sparklog.cli.console.record_sinks import LineSink, SinkDelivery, TopicAppender
 from sparklog.cli.output import Output
-from sparklog.cli.target import add_log_options, bootstrap_of, connected, opened_log
+from sparklog.cli.target import (
+    add_log_options,
+    bootstrap_of,
+    client_settings_of,
+    connected,
+    opened_log,
+)
 from sparklog.client.values import ConfigResource
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.config.model import understood_configs
@@ -227,6 +233,7 @@ def _produce_to_brokers(
         # librdkafka rejects records above its own limit before the broker could.
         {
             "message.max.bytes": str(max(largest, MESSAGE_BYTES_MAX)),
+            **client_settings_of(args),
             **_wire_settings(args, settings),
         },
     )

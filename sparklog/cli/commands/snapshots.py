@@ -9,7 +9,7 @@ from typing import Any
 from sparklog.cli.arguments import Arguments, CommandParser, check_options, set_action, whole_number
 from sparklog.cli.console.topic_filter import matching_topics
 from sparklog.cli.output import Output, say
-from sparklog.cli.target import add_root_options, opened_log
+from sparklog.cli.target import add_client_options, add_root_options, client_settings_of, opened_log
 from sparklog.client.addresses import BrokerAddress
 from sparklog.client.values import LATEST
 from sparklog.cluster.log import Log
@@ -62,6 +62,7 @@ def configure(parser: CommandParser) -> None:
         help=f"with --create: how long brokers may take to flush (default: {PATIENCE_S})",
     )  # fmt: skip
     add_root_options(parser)
+    add_client_options(parser)
 
 
 def run(args: Arguments, output: Output) -> int:
@@ -88,13 +89,15 @@ def _create(log: Log, args: Arguments, output: Output) -> None:
         raise InvalidRequest("there is no topic to make a snapshot of")
     flushed: Mapping[TopicPartition, int] = {}
     if not args.flushed_only:
-        flushed = _ends_of_led(image, topics)
+        flushed = _ends_of_led(image, topics, args)
     patience_s = PATIENCE_S if args.timeout is None else args.timeout
     made = create_snapshot(log, args.create, topics, flushed=flushed, patience_s=patience_s)
     output.put(f"Created snapshot {_line(made)}", _document(made))
 
 
-def _ends_of_led(image: MetadataImage, topics: Sequence[str]) -> dict[TopicPartition, int]:
+def _ends_of_led(
+    image: MetadataImage, topics: Sequence[str], args: Arguments
+) -> dict[TopicPartition, int]:
     """Return the ends of the partitions that have leaders, from the brokers.
 
     Raises:
@@ -113,7 +116,7 @@ def _ends_of_led(image: MetadataImage, topics: Sequence[str]) -> dict[TopicParti
 
     brokers = ",".join(str(BrokerAddress(b.host, b.port)) for b in image.live_brokers())
     try:
-        with Admin(brokers) as admin:
+        with Admin(brokers, settings=client_settings_of(args)) as admin:
             found = admin.offsets(dict.fromkeys(led, LATEST))
     except SparklogError as error:
         raise Unavailable(_silent(str(error))) from error

@@ -15,7 +15,14 @@ from typing import Final
 from sparklog.core.config.dynamic_broker import ONE_BROKER_SETTINGS
 from sparklog.core.config.group import GROUP_CONFIGS, default_name
 from sparklog.core.config.kafka_broker import kafka_broker_settings
-from sparklog.core.config.model import Config, Effect, Setting, SettingType, understood_configs
+from sparklog.core.config.model import (
+    Config,
+    Effect,
+    Setting,
+    SettingType,
+    is_secret_name,
+    understood_configs,
+)
 from sparklog.core.config.topic import TOPIC_SETTINGS
 from sparklog.core.config.topic_defaults import DEFAULT_NAMES, DEFAULT_SETTINGS
 
@@ -48,7 +55,7 @@ class ConfigSynonym:
     name: str
     """The setting's name at this source."""
     value: str | None
-    """None if Kafka has no default."""
+    """None if Kafka has no default, or the value is a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +144,7 @@ def _described_by_kafka() -> tuple[DescribedConfig, ...]:
     described = []
     for one in kafka_broker_settings().values():
         setting = Setting(one.name, SettingType(one.kind), "", Effect.NEVER, _ONLY_IN_KAFKA)
-        value = None if setting.kind is SettingType.PASSWORD else one.default
+        value = None if one.default is None else _shown(setting, one.default)
         described.append(
             DescribedConfig(setting, (ConfigSynonym(ConfigSource.DEFAULT_CONFIG, one.name, value),))
         )
@@ -191,19 +198,25 @@ def _stored(
     return config, {n: text for n, text in stored.items() if n not in config.given}
 
 
+def _shown(setting: Setting, text: str) -> str | None:
+    """Return a value for readers; None for a secret, from each source."""
+    return None if setting.kind is SettingType.PASSWORD else text
+
+
 def _strange(source: ConfigSource, name: str, text: str) -> DescribedConfig:
-    setting = Setting(name, SettingType.STRING, "", Effect.NEVER, "A newer version has stored it.")
-    return DescribedConfig(setting, (ConfigSynonym(source, name, text),))
+    kind = SettingType.PASSWORD if is_secret_name(name) else SettingType.STRING
+    setting = Setting(name, kind, "", Effect.NEVER, "A newer version has stored it.")
+    return DescribedConfig(setting, (ConfigSynonym(source, name, _shown(setting, text)),))
 
 
 def _described(setting: Setting, layers: list[Layer]) -> DescribedConfig:
     """Return a setting with its levels."""
     found = [
-        ConfigSynonym(source, shown_as, setting.spell(config.given[name]))
+        ConfigSynonym(source, shown_as, _shown(setting, setting.spell(config.given[name])))
         for source, config, name, shown_as in layers
         if name in config.given
     ]
     built_in = ConfigSynonym(
-        ConfigSource.DEFAULT_CONFIG, setting.name, setting.spell(setting.default)
+        ConfigSource.DEFAULT_CONFIG, setting.name, _shown(setting, setting.spell(setting.default))
     )
     return DescribedConfig(setting, (*found, built_in))

@@ -28,6 +28,12 @@ from sparklog.core.errors import InvalidConfig
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 """Kafka's value for never or unbounded."""
+HIDDEN: Final = "[hidden]"
+"""Kafka's text for a secret."""
+
+_SECRET: Final = re.compile(
+    r"password|passphrase|secret|jaas\.config|keystore\.key$|private\.key$|[._]token$"
+)
 
 Value = bool | int | float | str | tuple[str, ...]
 
@@ -84,7 +90,9 @@ class Setting:
         return value
 
     def spell(self, value: Value) -> str:
-        """Return `value` as Kafka's tools print it."""
+        """Return `value` as Kafka's tools print it; a secret is `[hidden]`."""
+        if self.kind is SettingType.PASSWORD:
+            return HIDDEN
         if isinstance(value, bool):
             return "true" if value else "false"
         return ",".join(value) if isinstance(value, tuple) else str(value)
@@ -150,6 +158,11 @@ _PARSERS: Final[Mapping[SettingType, Callable[[Setting, str], Value]]] = {
     SettingType.CLASS: _parse_string,
     SettingType.PASSWORD: _parse_string,
 }
+
+
+def is_secret_name(name: str) -> bool:
+    """Return True if a setting that this version does not know may contain a secret."""
+    return _SECRET.search(name) is not None
 
 
 def table_of(*settings: Setting) -> Mapping[str, Setting]:
@@ -243,7 +256,8 @@ def understood(
     strange: list[str] = []
     for name, text in stored.items():
         if name not in table:
-            strange.append(f"no such setting here: {name}={text!r}")
+            shown = HIDDEN if is_secret_name(name) else repr(text)
+            strange.append(f"no such setting here: {name}={shown}")
             continue
         try:
             table[name].parse(text)

@@ -13,6 +13,7 @@ from typing import Final
 from sparklog.client.addresses import BrokerAddress, bootstrap_addresses
 from sparklog.client.connections import BrokerConnections
 from sparklog.client.offsets import find_offsets
+from sparklog.client.security import SecuritySettings, process_security
 from sparklog.client.values import LATEST, ListedOffset
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
@@ -37,11 +38,17 @@ class PartitionLeaders:
         clock: Clock = SYSTEM_CLOCK,
         *,
         committed_only: bool = False,
+        security: SecuritySettings | None = None,
     ) -> None:
         """Find brokers at `bootstrap`, or else where the cluster's metadata says they are.
 
-        `committed_only`: the ends are last stable offsets, not high watermarks.
+        Args:
+            bootstrap: bootstrap servers.
+            clock: for waits.
+            committed_only: the ends are last stable offsets, not high watermarks.
+            security: TLS and SASL; None takes those of the process.
         """
+        self._security = security
         self.committed_only = committed_only
         self._bootstrap = bootstrap
         self._clock = clock
@@ -90,7 +97,7 @@ class PartitionLeaders:
         if self._brokers is None or addresses != self._addresses:
             self.close()
             self._addresses = addresses
-            self._brokers = BrokerConnections(bootstrap_addresses(addresses), REQUEST_TIMEOUT_S)
+            self._brokers = connect_brokers(addresses, REQUEST_TIMEOUT_S, self._security)
         ids = {place.topic: image.topics[place.topic].topic_id for place in wanted}
         try:
             return find_offsets(
@@ -103,6 +110,20 @@ class PartitionLeaders:
             )
         except Unavailable as error:
             return dict.fromkeys(wanted, error)
+
+
+def connect_brokers(
+    addresses: str, timeout_s: float, security: SecuritySettings | None
+) -> BrokerConnections:
+    """Return connections to bootstrap servers; nothing is sent yet.
+
+    Args:
+        addresses: bootstrap servers.
+        timeout_s: limit for one response.
+        security: TLS and SASL; None takes those of the process, see `process_security`.
+    """
+    chosen = process_security() if security is None else security
+    return BrokerConnections(bootstrap_addresses(addresses), timeout_s, chosen)
 
 
 def registered(image: MetadataImage) -> str:

@@ -5,22 +5,28 @@ One open log per root and process.
 Spark reuses its Python workers, so what a log has learnt (topics, manifests, connections) serves
 the next task too. A forked child starts afresh: threads and connections do not survive a fork.
 
-The option `kafka.bootstrap.servers` names brokers, of reads and of writes.
+The option `kafka.bootstrap.servers` names brokers, of reads and of writes. The options
+`kafka.security.protocol`, `kafka.sasl.*` and `kafka.ssl.*` say how to connect.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
 from typing import Final
 
 from sparklog.client.addresses import bootstrap_addresses
+from sparklog.client.security import SecuritySettings
+from sparklog.client.security_settings import is_security_setting
 from sparklog.cluster.log import Log, open_log
 from sparklog.core.errors import InvalidConfig, InvalidRequest
 from sparklog.store.root_url import parse_root_url, scheme_of
 
 ROOT_VARIABLE: Final = "SPARKLOG_ROOT"
+PREFIX: Final = "kafka."
+"""Of options that are settings of Kafka's clients."""
 
 
 def parse_root(path: str | None, purpose: str = "read") -> str:
@@ -99,3 +105,24 @@ def parse_bootstrap(servers: str | None) -> str | None:
     except InvalidRequest as error:
         raise InvalidConfig(f"option kafka.bootstrap.servers: {error}") from None
     return servers.strip()
+
+
+def parse_security_options(given: Mapping[str, str]) -> SecuritySettings | None:
+    """Return the options `kafka.security.protocol`, `kafka.sasl.*` and `kafka.ssl.*`; None without.
+
+    Options appear in plans and event logs, and are sent to executors, so secrets are references:
+    each process reads them itself.
+
+    Raises:
+        InvalidConfig: an unknown setting, or a secret in clear text.
+    """
+    chosen = {
+        name: text
+        for option, text in given.items()
+        if option.startswith(PREFIX) and is_security_setting(name := option.removeprefix(PREFIX))
+    }
+    if not chosen:
+        return None
+    security = SecuritySettings(chosen)
+    security.check_no_inline_secrets(PREFIX)
+    return security

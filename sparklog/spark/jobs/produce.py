@@ -28,6 +28,7 @@ from pyspark.sql import functions as sf
 
 from sparklog.client.admin import Admin
 from sparklog.client.producer import Producer
+from sparklog.client.security import NO_SECURITY, SecuritySettings
 from sparklog.client.values import LATEST
 from sparklog.cluster.log import Log, open_log
 from sparklog.core.errors import (
@@ -75,6 +76,8 @@ class ProduceArguments:
     configs: Mapping[str, str] = field(default_factory=dict)
     compression: str | None = None
     bootstrap_servers: str | None = None
+    security: SecuritySettings = NO_SECURITY
+    """TLS and SASL of the connections to them; each task reads the secrets itself."""
     replication_factor: int | None = None
     pace: StreamPace | None = None
     """The way the stream runs; None reads the source once."""
@@ -182,7 +185,8 @@ def produce_to_brokers(
     Raises:
         SparklogError: the topic or the brokers. PySparkException: the source or an expression.
     """
-    with Admin(bootstrap_servers) as admin:
+    security = job.security.given
+    with Admin(bootstrap_servers, settings=security) as admin:
         created = _prepare_topic(admin, job)
         before = _end_offsets(admin, job.topic)
         spark = open_session({})
@@ -190,7 +194,8 @@ def produce_to_brokers(
         rows = read_input(spark, input_of(job))
         aside = _checked(rows, job, progress)
         records = None if rows.is_empty else records_of(chosen_rows(rows.good(), job), job)
-        settings = {"compression.type": job.compression} if job.compression else {}
+        codec = {"compression.type": job.compression} if job.compression else {}
+        settings = {**security, **codec}
         totals = (0, 0)
         if records is not None:
             with watched(progress, StageSampler(spark)):

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
+from sparklog.client.security import (
+    CONFIG_VARIABLE,
+    SecuritySettings,
+    process_security,
+    read_client_file,
+)
 from sparklog.core.config.topic import parse_topic_configs
 from sparklog.core.errors import InvalidRequest
 from sparklog.spark.jobs.arguments import (
@@ -98,6 +104,11 @@ def _parser() -> JobParser:
         "record arrives at least once, and exactly once unless a task is repeated",
     )  # fmt: skip
     brokers.add_argument(
+        "--command-config", type=Path, metavar="FILE",
+        help="properties file with security.protocol, sasl.* and ssl.*; ${file:/path:key} refers "
+        f"to a secret that each executor reads (default ${CONFIG_VARIABLE})",
+    )  # fmt: skip
+    brokers.add_argument(
         "--replication-factor", type=counting_number, metavar="N", help="with --create"
     )
     topic = parser.add_argument_group("the topic")
@@ -126,6 +137,8 @@ def _job(given: argparse.Namespace) -> ProduceArguments:
     pace = pace_of(given)
     if given.bootstrap_server is not None and given.root is not None:
         raise InvalidRequest("--root and --bootstrap-server are two ways to a log: give one")
+    if given.command_config is not None and given.bootstrap_server is None:
+        raise InvalidRequest("--command-config is for --bootstrap-server")
     if given.bootstrap_server is not None and pace is not None:
         raise InvalidRequest("a stream that sends each record once needs --root")
     if pace is not None and given.malformed is not None:
@@ -154,10 +167,17 @@ def _job(given: argparse.Namespace) -> ProduceArguments:
         configs=configs,
         compression=given.compression,
         bootstrap_servers=given.bootstrap_server,
+        security=_security(given.command_config),
         replication_factor=given.replication_factor,
         pace=pace,
         json=given.json,
     )
+
+
+def _security(path: Path | None) -> SecuritySettings:
+    if path is None:
+        return process_security()
+    return read_client_file(path, "--command-config")[0]
 
 
 def _format_of(paths: Sequence[str]) -> str:

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from sparklog.client.admin import Admin
 from sparklog.client.consumer import Consumer
+from sparklog.client.security import process_security
 from sparklog.client.values import EARLIEST, LATEST
 from sparklog.cluster.log import Log
 from sparklog.cluster.metadata.image import MetadataImage, Topic
@@ -286,20 +287,20 @@ def read_history(log: Log, since_ms: int | None = None) -> JobHistory:
         history.take(zip(*(batch.column(n).to_pylist() for n in ("key", "value")), strict=True))
     if addresses := leading(image):
         try:
-            history.take(_consumed(addresses, view.end_offset))
+            history.take(_consumed(addresses, view.end_offset, process_security().given))
         except MAY_PASS:
             pass  # the leader is going, and what it has comes with the next look
     return history
 
 
-def consume_history(bootstrap: str) -> JobHistory:
-    """Return what brokers have of it.
+def consume_history(bootstrap: str, settings: Mapping[str, str]) -> JobHistory:
+    """Return what brokers have of it. `settings` are those of TLS and SASL.
 
     Raises:
         Unavailable: no broker answers, or no broker has the topic.
     """
     history = JobHistory()
-    history.take(_consumed(bootstrap, EARLIEST))
+    history.take(_consumed(bootstrap, EARLIEST, settings))
     return history
 
 
@@ -315,7 +316,7 @@ def history_end(bootstrap: str) -> int:
     Raises:
         SparklogError: the leader does not say.
     """
-    with Admin(bootstrap) as admin:
+    with Admin(bootstrap, settings=process_security().given) as admin:
         found = admin.offsets({PARTITION: LATEST})[PARTITION]
     if isinstance(found, SparklogError):
         raise found
@@ -374,14 +375,16 @@ class HistoryAppend:
             raise outcome
 
 
-def _consumed(bootstrap: str, start: int) -> Iterator[tuple[bytes | None, bytes | None]]:
+def _consumed(
+    bootstrap: str, start: int, settings: Mapping[str, str]
+) -> Iterator[tuple[bytes | None, bytes | None]]:
     """Yield keys and values from an offset to the end.
 
     Raises:
         Unavailable: the end does not come.
     """
     deadline_s = SYSTEM_CLOCK.monotonic_s() + READ_TIMEOUT_S
-    with Consumer(bootstrap) as consumer:
+    with Consumer(bootstrap, settings=settings) as consumer:
         consumer.assign({PARTITION: start})
         while PARTITION not in consumer.ends_reached:
             if SYSTEM_CLOCK.monotonic_s() > deadline_s:

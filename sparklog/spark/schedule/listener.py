@@ -14,6 +14,7 @@ from threading import Event, Thread
 from typing import Final
 
 from sparklog.client.consumer import Consumer
+from sparklog.client.security import process_security
 from sparklog.cluster.log import Log
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import OffsetOutOfRange, SparklogError
@@ -146,7 +147,11 @@ class Listener:
             return
         if self._next is None:
             self._next = history_end(addresses)
-        with Consumer(addresses, settings={"fetch.wait.max.ms": FETCH_WAIT_MS}) as consumer:
+        settings: dict[str, str | int] = {
+            **process_security().given,
+            "fetch.wait.max.ms": FETCH_WAIT_MS,
+        }
+        with Consumer(addresses, settings=settings) as consumer:
             consumer.assign({PARTITION: self._next})
             look_s = self._clock.monotonic_s() + BROKERS_EVERY_S
             while not self._stopping.is_set():

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sparklog.client.consumer import Consumer
+from sparklog.client.security import process_security
 from sparklog.cluster.log import Log
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import Unavailable
@@ -63,7 +64,7 @@ class JobRequests:
         addresses = leading(self.log.refresh())
         if not addresses:
             return None
-        with Consumer(addresses) as consumer:
+        with Consumer(addresses, settings=process_security().given) as consumer:
             try:
                 taker = self._asked(addresses, consumer)
             except MAY_PASS:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sparklog.client.addresses import bootstrap_addresses
 from sparklog.client.batch_producer import append_batches
-from sparklog.client.connections import BrokerConnections
+from sparklog.client.security import SecuritySettings
 from sparklog.cluster.log import Log
 from sparklog.cluster.publication import StagedPartition
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
@@ -20,7 +19,7 @@ from sparklog.core.types import TopicPartition
 from sparklog.log.partition.append import AppendResult
 from sparklog.log.segment.segment import CommitStamp
 from sparklog.log.tail.references import encode_references, reference_batch
-from sparklog.spark.access.leaders import registered
+from sparklog.spark.access.leaders import connect_brokers, registered
 
 REQUEST_TIMEOUT_S: Final = 30.0
 """Above the time a leader takes to answer that replicas or the store did not."""
@@ -35,8 +34,18 @@ NO_BROKERS: Final = Unavailable(
 class LeaderAppends:
     """`AppendLed` of `cluster.publication`."""
 
-    def __init__(self, log: Log, bootstrap: str | None, clock: Clock = SYSTEM_CLOCK) -> None:
-        """Find brokers at `bootstrap`, or else where the cluster's metadata says they are."""
+    def __init__(
+        self,
+        log: Log,
+        bootstrap: str | None,
+        clock: Clock = SYSTEM_CLOCK,
+        security: SecuritySettings | None = None,
+    ) -> None:
+        """Find brokers at `bootstrap`, or else where the cluster's metadata says they are.
+
+        `security`: TLS and SASL; None takes those of the process.
+        """
+        self._security = security
         self._log = log
         self._bootstrap = bootstrap
         self._clock = clock
@@ -55,7 +64,7 @@ class LeaderAppends:
         addresses = self._bootstrap or registered(self._log.refresh())
         if not addresses:
             return dict.fromkeys(batches, NO_BROKERS)
-        brokers = BrokerConnections(bootstrap_addresses(addresses), REQUEST_TIMEOUT_S)
+        brokers = connect_brokers(addresses, REQUEST_TIMEOUT_S, self._security)
         try:
             bases = append_batches(brokers, data, ids, self._clock, patience_s=ROUND_S)
         except Unavailable as error:

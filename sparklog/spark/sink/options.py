@@ -30,10 +30,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from sparklog.client.security import SecuritySettings
 from sparklog.core.config.model import INT_MAX
 from sparklog.core.config.topic import TOPIC_SETTINGS
 from sparklog.core.errors import InvalidConfig, InvalidRequest
-from sparklog.spark.access.log_access import parse_bootstrap, parse_root
+from sparklog.spark.access.log_access import parse_bootstrap, parse_root, parse_security_options
 
 KNOWN: Final = (
     "path",
@@ -74,6 +75,8 @@ class SinkOptions:
     zstd_level: str | None = None
     bootstrap: str | None = None
     """Brokers to find leaders by; by default those that the root's registry names."""
+    security: SecuritySettings | None = None
+    """TLS and SASL, with references to secrets; None takes those of the process."""
     transaction: tuple[str, int] | None = None
     """`(txnAppId, txnVersion)`: a batch write with the same or a lower version writes nothing."""
     transactional: bool = True
@@ -97,6 +100,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         compression=_compression(given.get("kafka.compression.type")),
         zstd_level=_zstd_level(given.get("kafka.compression.zstd.level")),
         bootstrap=parse_bootstrap(given.get("kafka.bootstrap.servers")),
+        security=parse_security_options(given),
         transaction=_transaction(given, streaming),
         transactional=_transactional(given.get("transactional")),
         transactional_id=_transactional_id(given.get("kafka.transactional.id")),

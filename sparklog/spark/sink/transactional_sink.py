@@ -19,7 +19,6 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from sparklog.client.addresses import bootstrap_addresses
 from sparklog.client.batch_producer import (
     OffsetAndMetadata,
     TransactionalProducer,
@@ -30,6 +29,7 @@ from sparklog.client.batch_producer import (
 )
 from sparklog.client.connections import BrokerConnections
 from sparklog.client.offsets import read_group_offsets
+from sparklog.client.security import SecuritySettings
 from sparklog.cluster.log import Log
 from sparklog.cluster.publication import LED_AGAIN_S, LED_PATIENCE_S, Publication
 from sparklog.core.bounded_json import parse_json
@@ -38,7 +38,7 @@ from sparklog.core.errors import Fenced, NotServing, OutcomeUnknown, SparklogErr
 from sparklog.core.types import TopicPartition
 from sparklog.log.partition.append import AppendResult
 from sparklog.log.tail.references import ReferencedObject, encode_references, reference_batch
-from sparklog.spark.access.leaders import registered
+from sparklog.spark.access.leaders import connect_brokers, registered
 from sparklog.spark.sink.leader_sink import NO_BROKERS, REQUEST_TIMEOUT_S
 from sparklog.spark.sink.options import TRANSACTION_TIMEOUT_MS
 
@@ -63,11 +63,19 @@ class TransactionalAppends:
         transactional_id: str | None = None,
         timeout_ms: int = TRANSACTION_TIMEOUT_MS,
         clock: Clock = SYSTEM_CLOCK,
+        security: SecuritySettings | None = None,
     ) -> None:
         """Find brokers at `bootstrap`, or else where the cluster's metadata says they are.
 
-        `transactional_id`: by default the name of the query's group.
+        Args:
+            log: the log.
+            bootstrap: bootstrap servers.
+            transactional_id: by default the name of the query's group.
+            timeout_ms: limit for an open transaction.
+            clock: for waits.
+            security: TLS and SASL; None takes those of the process.
         """
+        self._security = security
         self._log = log
         self._bootstrap = bootstrap
         self._transactional_id = transactional_id
@@ -95,7 +103,7 @@ class TransactionalAppends:
         addresses = self._bootstrap or registered(self._log.refresh())
         if not addresses:
             raise NO_BROKERS
-        brokers = BrokerConnections(bootstrap_addresses(addresses), REQUEST_TIMEOUT_S)
+        brokers = connect_brokers(addresses, REQUEST_TIMEOUT_S, self._security)
         try:
             return _TransactionAttempt(self, brokers, batch, self._clock).run()
         finally:

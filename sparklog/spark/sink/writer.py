@@ -118,7 +118,7 @@ class SparklogWriter(DataSourceArrowWriter):
         """Append what the tasks have staged."""
         log = self.open_log(self.options.root)
         staged = [part for message in _staged(messages) for part in message.partitions]
-        append_led = LeaderAppends(log, self.options.bootstrap)
+        append_led = LeaderAppends(log, self.options.bootstrap, security=self.options.security)
         if self.options.transaction is None:
             append_once(log, staged, append_led=append_led)
         else:
@@ -177,13 +177,17 @@ class SparklogStreamWriter(DataSourceStreamArrowWriter):
 
     def leaders(self, log: Log) -> AppendLed:
         """Return what appends where brokers lead."""
-        return LeaderAppends(log, self.options.bootstrap)
+        return LeaderAppends(log, self.options.bootstrap, security=self.options.security)
 
     def transaction(self, log: Log) -> AppendInTransaction:
         """Return what appends a batch that is one transaction."""
         options = self.options
         return TransactionalAppends(
-            log, options.bootstrap, options.transactional_id, options.transaction_timeout_ms
+            log,
+            options.bootstrap,
+            options.transactional_id,
+            options.transaction_timeout_ms,
+            security=options.security,
         )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name

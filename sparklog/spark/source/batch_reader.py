@@ -45,6 +45,7 @@ class SparklogReader(DataSourceReader):
             options.fail_on_data_loss,
             options.committed_only,
             options.far_timestamps_fail,
+            options.security,
         )
         self._open_log = open_log
 

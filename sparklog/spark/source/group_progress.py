@@ -11,14 +11,14 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from sparklog.client.addresses import bootstrap_addresses
 from sparklog.client.connections import BrokerConnections
 from sparklog.client.offsets import move_group_offsets
+from sparklog.client.security import SecuritySettings
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import NotServing, OutcomeUnknown, SparklogError, Unavailable
 from sparklog.core.types import TopicPartition
-from sparklog.spark.access.leaders import registered
+from sparklog.spark.access.leaders import connect_brokers, registered
 
 logger = logging.getLogger(__name__)
 
@@ -40,9 +40,17 @@ class GroupProgress:
     """
 
     def __init__(
-        self, group_id: str, bootstrap: str | None = None, clock: Clock = SYSTEM_CLOCK
+        self,
+        group_id: str,
+        bootstrap: str | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        security: SecuritySettings | None = None,
     ) -> None:
-        """Commit for `group_id`, with brokers at `bootstrap` or those that the metadata names."""
+        """Commit for `group_id`, with brokers at `bootstrap` or those that the metadata names.
+
+        `security`: TLS and SASL; None takes those of the process.
+        """
+        self._security = security
         self._group_id = group_id
         self._bootstrap = bootstrap
         self._clock = clock
@@ -107,7 +115,7 @@ class GroupProgress:
         if self._brokers is None or addresses != self._addresses:
             self.close()
             self._addresses = addresses
-            self._brokers = BrokerConnections(bootstrap_addresses(addresses), PATIENCE_S)
+            self._brokers = connect_brokers(addresses, PATIENCE_S, self._security)
         return self._brokers
 
     def _failed(self, error: SparklogError) -> None:

@@ -18,9 +18,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from sparklog.client.addresses import bootstrap_addresses
 from sparklog.client.batch_fetcher import PATIENCE_S, FetchedBatches, FetchedSpan, fetch_span
-from sparklog.client.connections import BrokerConnections
+from sparklog.client.security import SecuritySettings
 from sparklog.cluster.log import Log
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import (
@@ -42,7 +41,7 @@ from sparklog.protocol.records.decoder import decode_runs, read_headers
 from sparklog.protocol.records.header import INT32_MAX, check_crc
 from sparklog.protocol.records.memory_records import BatchSlice
 from sparklog.protocol.records.record_batch import decode
-from sparklog.spark.access.leaders import REQUEST_TIMEOUT_S, registered
+from sparklog.spark.access.leaders import REQUEST_TIMEOUT_S, connect_brokers, registered
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +61,8 @@ class TailRequest:
     """Brokers to begin with."""
     committed_only: bool = False
     """Leave out what aborted transactions wrote."""
+    security: SecuritySettings | None = None
+    """TLS and SASL; None takes those of the process."""
 
 
 class LiveTailReader:
@@ -131,7 +132,7 @@ class LiveTailReader:
         wanted = self._wanted
         if not self._bootstrap:
             raise Unavailable("no broker is registered")
-        brokers = BrokerConnections(bootstrap_addresses(self._bootstrap), REQUEST_TIMEOUT_S)
+        brokers = connect_brokers(self._bootstrap, REQUEST_TIMEOUT_S, wanted.security)
         span = replace(wanted.span, base_offset=self._at)
         try:
             for fetched in fetch_span(

@@ -14,12 +14,18 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
+from sparklog.client.security import SecuritySettings
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.config.model import LONG_MAX
 from sparklog.core.errors import InvalidConfig
 from sparklog.core.types import TopicPartition
 from sparklog.spark.access.leaders import PartitionLeaders
-from sparklog.spark.access.log_access import parse_bootstrap, parse_root, refuse_memory
+from sparklog.spark.access.log_access import (
+    parse_bootstrap,
+    parse_root,
+    parse_security_options,
+    refuse_memory,
+)
 from sparklog.spark.sink import options as sink_options
 from sparklog.spark.source.offset_options import (
     EARLIEST,
@@ -130,6 +136,8 @@ class SourceOptions:
     """True to read also the records that only the leaders of partitions have."""
     bootstrap: str | None = None
     """Brokers to find the leaders by; by default those that the root's registry names."""
+    security: SecuritySettings | None = None
+    """TLS and SASL, with references to secrets; None takes those of the process."""
     committed_only: bool = False
     """Leave out what aborted transactions wrote, and stop before what an open one has written."""
     snapshot: str | None = None
@@ -141,7 +149,9 @@ class SourceOptions:
         """Return what asks the leaders, unless none are to be asked."""
         if not self.include_unflushed or self.snapshot is not None:
             return None
-        return PartitionLeaders(self.bootstrap, clock, committed_only=self.committed_only)
+        return PartitionLeaders(
+            self.bootstrap, clock, committed_only=self.committed_only, security=self.security
+        )
 
 
 def parse_batch_options(options: Mapping[str, str]) -> SourceOptions:
@@ -265,6 +275,7 @@ def _parse(given: Mapping[str, str], default_start: int) -> SourceOptions:
         max_trigger_delay_ms=_delay_ms(given.get("maxtriggerdelay")),
         include_unflushed=_flag(given, "includeUnflushed", default=True),
         bootstrap=parse_bootstrap(given.get("kafka.bootstrap.servers")),
+        security=parse_security_options(given),
         committed_only=_committed_only(given),
         snapshot=_snapshot(given.get("snapshot")),
         group_id=_group_id(given.get("kafka.group.id")),

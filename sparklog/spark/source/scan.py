@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
 from sparklog.client.batch_fetcher import FetchedSpan
+from sparklog.client.security import SecuritySettings
 from sparklog.core.errors import DataCorrupt, OffsetOutOfRange, UnreadableRecords
 from sparklog.core.types import TopicPartition
 from sparklog.log.layout import PartitionLayout
@@ -108,6 +109,8 @@ class Scan:
     """Leave out what aborted transactions wrote."""
     far_timestamps_fail: bool = True
     """Fail at a timestamp that Spark cannot hold; else read null."""
+    security: SecuritySettings | None = None
+    """TLS and SASL of the tasks' connections; secrets are references."""
 
     @property
     def unread(self) -> Unread:
@@ -146,7 +149,7 @@ class Scan:
         place = TopicPartition(part.topic, part.partition)
         span = FetchedSpan(place, part.topic_id, base, end)
         yield from LiveTailReader(
-            TailRequest(span, columns, part.brokers, self.committed_only),
+            TailRequest(span, columns, part.brokers, self.committed_only, self.security),
             lambda: shared_log(self.root),
             lambda partition: _reader(self.root, partition.layout),
             lambda reason: report_data_loss(reason, fail=self.fail_on_data_loss),

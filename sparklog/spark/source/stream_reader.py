@@ -127,6 +127,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options.fail_on_data_loss,
             options.committed_only,
             options.far_timestamps_fail,
+            options.security,
         )
         self._open_log = open_log
         self._clock = clock
@@ -289,7 +290,10 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         if self._progress is None:
             self._progress = GroupProgress(
-                self._options.group_id, self._options.bootstrap, self._clock
+                self._options.group_id,
+                self._options.bootstrap,
+                self._clock,
+                self._options.security,
             )
         ends = snapshot.readable_ends
         if self._available_now and all(processed.get(tp, -1) >= end for tp, end in ends.items()):

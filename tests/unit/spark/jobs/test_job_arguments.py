@@ -47,6 +47,17 @@ def test_given_format_overrides_the_files_name() -> None:
     assert parse_produce([*PRODUCE, "--input", "x.csv", "--format", "text"]).source == "text"
 
 
+def test_security_of_a_client_file_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=SASL_SSL\nsasl.password=marked-secret\n")
+    words = ["--topic", "t", "--input", "x.csv", "--command-config", str(file)]
+    job = parse_produce([*words, "--bootstrap-server", "a:1"])
+    assert job.security.given["security.protocol"] == "SASL_SSL"
+    assert "marked-secret" not in repr(job)
+    with pytest.raises(SystemExit):
+        parse_produce(["--root", "memory://x", *words])
+
+
 def test_a_stream_has_its_pace() -> None:
     words = [*PRODUCE, "--input", "in.csv", "--checkpoint", "c"]
     assert parse_produce([*words, "--stream"]).pace == StreamPace(checkpoint="c")

@@ -64,6 +64,24 @@ def test_brokers_are_named_as_for_the_kafka_sink() -> None:
         parse_sink_options({**options, "kafka.bootstrap.servers": "a:b"}, streaming=True)
 
 
+def test_security_is_kept_with_references_only() -> None:
+    options = {
+        "path": "/x",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.username": "etl",
+        "kafka.sasl.password": "${file:/run/secrets/kafka:password}",
+    }
+    security = parse_sink_options(options, streaming=True).security
+    assert security is not None
+    assert security.given["sasl.password"] == "${file:/run/secrets/kafka:password}"
+    with pytest.raises(InvalidConfig, match=r"options=kafka\.sasl\.password") as caught:
+        parse_sink_options({**options, "kafka.sasl.password": "marked-secret"}, streaming=True)
+    assert "marked-secret" not in str(caught.value)
+    with pytest.raises(InvalidConfig, match=r"did you mean sasl\.mechanism"):
+        parse_sink_options({**options, "kafka.sasl.mechanisn": "PLAIN"}, streaming=True)
+
+
 def test_the_producers_compression_is_kept() -> None:
     options = {"path": "/x", "kafka.compression.type": "ZSTD", "kafka.compression.zstd.level": "9"}
     found = parse_sink_options(options, streaming=False)

@@ -260,7 +260,7 @@ def test_consumer_settings_that_the_kafka_source_refuses_are_refused(name: str) 
 def test_connection_options_of_kafka_are_accepted_without_effect() -> None:
     moved = {
         "kafka.client.id": "c",
-        "kafka.security.protocol": "SASL_SSL",
+        "kafka.session.timeout.ms": "10000",
         "kafka.isolation.level": "read_uncommitted",
         "groupIdPrefix": "p",
         "kafkaConsumer.pollTimeoutMs": "1000",
@@ -293,6 +293,23 @@ def test_brokers_are_named_as_for_the_kafka_source() -> None:
     assert stream(**{"kafka.bootstrap.servers": " a:1,b:2 "}).bootstrap == "a:1,b:2"
     with pytest.raises(InvalidConfig, match=r"kafka\.bootstrap\.servers.*host:port"):
         stream(**{"kafka.bootstrap.servers": "a:x"})
+
+
+def test_security_is_kept_with_references_only() -> None:
+    assert stream().security is None
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    options = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": f'{module} required username=a password="${{env:PASSWORD}}";',
+    }
+    security = stream(**options).security
+    assert security is not None
+    assert "PASSWORD" in security.given["sasl.jaas.config"]
+    line = f"{module} required username=a password=marked-secret;"
+    with pytest.raises(InvalidConfig, match=r"kafka\.sasl\.jaas\.config") as caught:
+        stream(**{**options, "kafka.sasl.jaas.config": line})
+    assert "marked-secret" not in str(caught.value)
 
 
 def test_unflushed_records_are_read_unless_switched_off() -> None:
