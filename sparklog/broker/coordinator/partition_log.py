@@ -203,7 +203,7 @@ class CoordinatorPartition:
         """
         led, run = self._led, self._environment.store.run
         if not led.live:
-            raise NotServing(f"led by another broker by now. partition={led.where}")
+            raise NotServing(f"another broker leads the partition now. partition={led.where}")
         if offset >= led.tail.start_offset:
             return led.tail.read(offset, READ_BYTES, min(led.high_watermark, limit_offset))
         try:

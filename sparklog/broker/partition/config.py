@@ -1,4 +1,4 @@
-"""What a topic's settings mean for a replica, parsed once per change of the settings."""
+"""TopicRules: a topic's settings as replicas use them, parsed once per change of the settings."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ logger = logging.getLogger(__name__)
 
 
 def log_left_out(whose: str, strange: list[str]) -> None:
-    """Say which of somebody's settings this broker does not go by."""
+    """Log the settings of `whose` that this broker ignores, because it does not understand them."""
     logger.error(
-        "settings that this version does not understand are left out; upgrade this broker, "
+        "settings that this version does not understand are ignored; upgrade this broker, "
         "or remove them. %s: %s",
         whose,
         "; ".join(strange),
@@ -41,10 +41,10 @@ class TopicRules:
     def of(
         cls, configs: Mapping[str, str], replica_lag_time_max_ms: int, topic: str = ""
     ) -> TopicRules:
-        """Return the rules that the `configs` in force for a topic make.
+        """Return the rules that follow from the `configs` in force for a topic.
 
-        A broker serves on whatever a newer version has stored: what it does not understand is left
-        out, and logged under the name of the `topic`, if that is given.
+        A newer version may have stored settings that this broker does not understand. It serves
+        nevertheless: it ignores them, and logs them under the name of the `topic` if one is given.
         """
         known, strange = understood(configs, TOPIC_SETTINGS)
         if strange and topic:

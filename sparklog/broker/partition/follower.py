@@ -1,14 +1,12 @@
-"""One partition that another broker leads, as a follower here holds it.
+"""FollowerPartition: a follower's copy of a partition that another broker leads.
 
-The tail is a copy of the leader's, from what the partition's own log on storage has onwards. It is
-never acknowledged to anybody: the leader learns from the offsets it is asked for how far it goes.
-  G1  only what the leader of this epoch sent is appended, and only where the tail ends
-  G2  what the leader says to diverge is forgotten before anything is appended after it
-  G3  below the leader's flushed end nothing is kept: storage has it
-  G4  a retired object changes the tail no more; a new epoch or leader is a new object
+The tail is a copy of the leader's tail. It begins where the partition's own log on storage ends. A
+follower acknowledges nothing: the leader learns the follower's end from the fetch offsets.
+  G1  only batches from the leader of this epoch are appended, and only at the end of the tail
+  G2  records that diverge from the leader's are truncated before anything is appended
+  G3  nothing below the leader's flushed end is kept: storage has it
+  G4  a retired object does not change the tail; a new epoch or leader is a new object
 Source: DESIGN.md 4; KIP-101, KIP-279, KIP-595.
-
-Where a fetch begins in one partition.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from sparklog.log.tail.tail import NO_LEADER_EPOCH, EpochEnd
 
 @dataclass(frozen=True, slots=True)
 class FetchPosition:
-    """Where one partition is read, and how much of it."""
+    """The position of a fetch in one partition, and the most bytes to return."""
 
     offset: int
     max_bytes: int
@@ -34,7 +32,7 @@ class FetchPosition:
 
 FIRST_PAUSE_S = 0.02
 FAILURES_COUNTED = 32
-"""Beyond so many the pause grows no more, nor does the number."""
+"""The count of failures stops here, and so the pause grows no further."""
 
 
 class FollowerPartition:
@@ -43,7 +41,7 @@ class FollowerPartition:
     def __init__(
         self, where: PartitionId, topic: str, leader: int, leader_epoch: int, held: PartitionTail
     ) -> None:
-        """Follow `leader`, with whatever is in the tail already."""
+        """Follow `leader`, from the present content of the tail."""
         self.where = where
         self.topic = topic
         self.leader = leader
@@ -51,12 +49,12 @@ class FollowerPartition:
         self.held = held
         self.live = True
         self.paused_until = 0.0
-        """When it may be fetched again, on the loop's clock."""
+        """Earliest time of the next fetch, on the loop's clock."""
         self._failures = 0
         self._at: FetchPosition | None = None
 
     def fetch_at(self, max_bytes: int) -> FetchPosition:
-        """Return where the next fetch begins: the same object as long as it is the same place."""
+        """Return the position of the next fetch: the same object while the position is the same."""
         tail, at = self.held.tail, self._at
         offset, epoch = tail.end_offset, tail.latest_epoch
         if (
@@ -70,7 +68,7 @@ class FollowerPartition:
 
     @property
     def fetch_offset(self) -> int:
-        """Return where the next fetch begins."""
+        """Return the offset at which the next fetch begins."""
         return self.held.tail.end_offset
 
     @property
@@ -79,19 +77,19 @@ class FollowerPartition:
         return self.held.tail.latest_epoch
 
     def pause(self, now: float, longest_s: float) -> None:
-        """Wait after an error: shortly at first, as a new leader serves in a moment."""
+        """Pause after an error: shortly at first, because a new leader serves soon."""
         self.paused_until = now + min(longest_s, FIRST_PAUSE_S * 2**self._failures)
         self._failures = min(self._failures + 1, FAILURES_COUNTED)
 
     def answered(self) -> None:
-        """Take in that the leader serves."""
+        """Record that the leader serves: the next pause is short again."""
         self._failures = 0
 
     def append(self, batches: Iterable[CheckedBatch]) -> int:
         """Append what the leader sent; return its bytes.
 
         Raises:
-            DataCorrupt: it does not continue the tail; fetch again.
+            DataCorrupt: a batch does not continue the tail; fetch again.
         """
         size_bytes = 0
         for batch in batches:
@@ -100,7 +98,7 @@ class FollowerPartition:
         return size_bytes
 
     def flushed(self, end_offset: int) -> None:
-        """Take in the leader's flushed end: forget what lies below, and begin there if need be."""
+        """Trim the tail to the leader's flushed end, or begin there if the tail ends below it."""
         tail = self.held.tail
         if end_offset > tail.end_offset:
             self.held.reset(end_offset)
@@ -108,11 +106,11 @@ class FollowerPartition:
             self.held.trim(end_offset)
 
     def diverged(self, leader: EpochEnd) -> None:
-        """Forget what the leader has otherwise.
+        """Truncate the records in which this tail differs from the leader's log.
 
-        `leader` is the newest epoch, not above ours, that the leader knows, and where it ended. If
-        this tail does not know that epoch it goes back to where an older one ended; the next fetch
-        then compares again.
+        `leader` is the newest epoch that the leader knows and that is not above ours, with its end
+        offset. If this tail does not know that epoch, it is truncated to the end of an older one.
+        The next fetch then compares again.
         """
         tail = self.held.tail
         ours = tail.end_of_epoch(leader.leader_epoch)
@@ -120,15 +118,15 @@ class FollowerPartition:
         if ours.leader_epoch != NO_LEADER_EPOCH:
             end = min(end, ours.end_offset)
         if end < tail.start_offset:
-            # Nothing is known to agree: begin where the leader's flushed end is.
+            # No common record is known: begin at the leader's flushed end.
             self.held.reset(0)
         else:
             self.held.truncate(min(end, tail.end_offset))
 
     def out_of_range(self) -> None:
-        """Begin anew: the leader has nothing where this tail ends."""
+        """Drop the tail and begin anew: the leader has no record at the end of this tail."""
         self.held.reset(0)
 
     def retire(self) -> None:
-        """Change the tail no more."""
+        """Stop changing the tail."""
         self.live = False

@@ -1,19 +1,19 @@
-"""The leader's side of one partition, for one leader epoch: appends, acknowledgements, waiters.
+"""LeaderPartition: one partition in one leader epoch, with its appends, commits and waiters.
 
-A value of time: made when recovery has ended, retired when the metadata, the write-ahead log or the
-partition's own log says that the epoch is over. A new epoch is a new object. Nothing here awaits,
-so each method sees and leaves a consistent partition; whoever awaits in between asks `live` again.
-Offsets: base inclusive, end exclusive.
-  D1  only a live object appends, and only it acknowledges: the high watermark moves by what this
-      object is told (its own WAL windows, fetches in its own epoch), never by another's
-  D2  the tail is trimmed only below what the partition's own log on storage has, and only what is
-      committed is brought there
+The object is made when recovery has ended. It is retired when the metadata, the write-ahead log or
+the partition's own log shows that the epoch is over. A new epoch is a new object. Only
+`wait_until_committed` awaits, so the other methods see and leave a consistent partition. A caller
+that awaits between two calls checks `live` again. Offsets: base inclusive, end exclusive.
+  D1  only a live object appends and acknowledges. Only its own WAL windows and the fetches in its
+      own epoch move the high watermark
+  D2  a flush writes only committed batches to the partition's own log. The tail is trimmed only
+      below the end of that log on storage
   D3  a follower's fetch counts only in this leader epoch and from its registered incarnation
-  D4  a retired object does nothing, for good: appends are refused, waiters were failed at once,
-      what is still under way for it ends without effect on the tail
-  A1  only what is live and not about to be handed over appends
-  A2  a batch is appended once, however often its producer sends it
-  A3  what is appended goes to the write-ahead log in the order of its offsets
+  D4  a retired object stays without effect. It rejects appends, and its waiters failed when it
+      was retired. Operations that are still under way do not change the tail
+  A1  only a partition that is live and not about to be handed over appends
+  A2  a batch is appended once, even if its producer sends it several times
+  A3  batches go to the write-ahead log in the order of their offsets
 Source: DESIGN.md 4.
 """
 
@@ -56,28 +56,29 @@ from sparklog.protocol.records.header import BatchHeader
 
 
 class AppendedBatch(NamedTuple):
-    """Where a producer's batch is."""
+    """The offsets of a producer's batch."""
 
     base_offset: int
     end_offset: int
     append_time_ms: int
     """NO_TIMESTAMP_MS unless the topic's timestamps are LogAppendTime."""
     repeated: bool
-    """Appended before, by a request that was sent twice."""
+    """True if an earlier request appended it: the producer sent the batch again."""
 
 
 STRAYS_S: Final = 360.0
-"""How long after its election a leader reckons with requests that wait at an earlier one: clients
-hear of it within `metadata.max.age.ms` (5 min), and wait up to a minute for an answer."""
+"""For this time after its election a leader expects that requests still wait at an earlier leader.
+Clients learn of the new leader within `metadata.max.age.ms` (5 min), and wait up to a minute for a
+response."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderServices:
-    """What a broker does for the partitions that it leads."""
+    """The broker's services for the partitions that it leads."""
 
     wal: WalAppender
     committed: Callable[[LeaderPartition], None]
-    """The high watermark advanced: there is more to flush."""
+    """Record that the high watermark advanced: there is more to flush."""
     change_isr: Callable[[LeaderPartition, ExpandIsr | ShrinkIsr], None]
     """Propose a change of the in-sync replicas to the controller."""
     broker_epoch: Callable[[int], int]
@@ -85,7 +86,7 @@ class LeaderServices:
 
 
 class LeaderPartition:
-    """See the module. Not thread-safe: the event loop's only."""
+    """See the module. Not thread-safe: for the event loop only."""
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class LeaderPartition:
         rules: TopicRules,
         services: LeaderServices,
     ) -> None:
-        """Lead from the end of `view` on; the tail is empty and begins there."""
+        """Lead from the end of `view` on; the tail must be empty and begin there."""
         assert held.tail.end_offset == view.end_offset, (held.tail.end_offset, view.end_offset)
         self.where = where
         self.layout = layout
@@ -109,54 +110,54 @@ class LeaderPartition:
         self.held = held
         self.tail = held.tail
         self.view = view
-        """Of the partition's own log; its end is the flushed end."""
+        """The newest view of the partition's own log; its end is the flushed end."""
         self.producers = producers
         self.leadership = leadership
         self.rules = rules
         self.live = True
         self.closing = False
-        """Refuses new records, as it is about to be handed over."""
-        # Records that an earlier leader may have come first; the first leader knows of all.
+        """True while the partition is about to be handed over; it then rejects new records."""
+        # An earlier leader may hold records that come first; the first leader knows all records.
         has_forerunner = leader_epoch > FIRST_LED_EPOCH
         self._unwritten_end = view.end_offset if view.is_unwritten and has_forerunner else None
         self._references = PendingReferences()
         held.tail.start_epoch(leader_epoch)
         self.looked_s = asyncio.get_running_loop().time()
-        """When the partition's own log was looked at last, on the loop's clock."""
+        """Time of the newest view of the partition's own log, on the loop's clock."""
         self.flushed_s = -inf
-        """When it was flushed last under this epoch, on the loop's clock."""
+        """Time of the last flush in this epoch, on the loop's clock; -inf before the first."""
         self._began_s = self.looked_s
         self.history = history
         self.damage: PartitionDamaged | None = None
-        """Why it was retired before its epoch ended, if that is why."""
+        """The damage because of which it was retired before its epoch ended, if any."""
         self.order = held.order
         self.flushing = asyncio.Lock()
-        """Held while the partition's own log is written to."""
+        """Held by a task that writes to the partition's own log."""
         self.shown_end = view.end_offset
-        """How far followers are shown the tail."""
+        """End of the part of the tail that followers may fetch."""
         self.produce_waits = OffsetWaits(where)
-        """Requests with acks=all, which wait for the high watermark."""
+        """Requests with acks=all: they wait for the high watermark."""
         self.copy_waits = OffsetWaits(where)
-        """Requests with acks=1, which wait for the first copy outside this process's memory."""
+        """Requests with acks=1: they wait for the first copy outside this process's memory."""
         self.appended_news = FetchWaits(where)
         self.committed_news = FetchWaits(where)
         self.follower_epochs: dict[int, int] = {}
-        """Broker epoch of the incarnation whose fetches count, of each follower."""
+        """For each follower, the broker epoch of the incarnation whose fetches count."""
         self._services = services
 
     @property
     def partition(self) -> PartitionId:
-        """Return which partition it is."""
+        """Return the topic's id and the partition's number."""
         return self.where
 
     @property
     def flushed_end(self) -> int:
-        """Return how far the partition's own log reaches, as far as this leader knows."""
+        """Return the end of the partition's own log that this leader knows."""
         return self.leadership.flushed_end
 
     @property
     def high_watermark(self) -> int:
-        """Return the offset below which everything is committed."""
+        """Return the offset below which all records are committed."""
         return self.leadership.high_watermark
 
     @property
@@ -166,29 +167,30 @@ class LeaderPartition:
 
     @property
     def has_references_to_flush(self) -> bool:
-        """Say whether a reference batch is committed, which nobody can read before its flush."""
+        """Return True if a committed reference batch waits: consumers read it only once flushed."""
         first = self.tail.first_reference
         return first is not None and first < self.leadership.high_watermark
 
     @property
     def log_start_offset(self) -> int:
-        """Return the first offset that may be read."""
+        """Return the first offset that consumers may read."""
         return self.view.log_start_offset
 
     @property
     def unflushed_bytes(self) -> int:
-        """Return how many bytes of batches are in memory only, or there and in the WAL."""
+        """Return the bytes of all batches that are not flushed, whether the WAL has them or not."""
         return self.tail.size_bytes
 
     def check_open(self) -> None:
-        """Refuse what comes too late.
+        """Raise unless the partition accepts appends.
 
         Raises:
-            NotServing: led no more, or about to be handed over; refresh metadata.
+            NotServing: the broker no longer leads it, or is about to hand it over; refresh
+                metadata.
         """
         if not self.live or self.closing:
             raise NotServing(
-                "the partition is led by another broker, or will be in a moment; refresh metadata. "
+                "another broker leads the partition, or will in a moment; refresh metadata. "
                 f"partition={self.layout.topic}-{self.layout.partition} "
                 f"leader_epoch={self.leader_epoch}"
             )
@@ -199,21 +201,21 @@ class LeaderPartition:
         now_ms: int,
         verification: Verification | None = UNVERIFIED,
     ) -> AppendedBatch:
-        """Append a batch for which room was taken, unless it is there already.
+        """Append a batch whose memory is reserved, unless it was appended before.
 
         Args:
-            batch: a producer's.
+            batch: a producer's batch.
             now_ms: the time.
             verification: whether its transaction has this partition; see `ProducerStates.check`.
 
         Raises:
             NotServing: see `check_open`.
-            OutOfOrderSequence: not its producer's first batch, and an earlier leader may have that:
-                nothing was ever written here.
-            SparklogError: the producer's sequence or epoch is refused.
+            OutOfOrderSequence: the batch is not its producer's first, but nothing was ever written
+                here. An earlier leader may hold the first batch.
+            SparklogError: the producer's sequence, epoch or transaction is rejected.
         """
         self.check_open()
-        assert not batch.header.is_reference, "such are appended by `append_references`"
+        assert not batch.header.is_reference, "use `append_references` for a reference batch"
         is_log_append = self.rules.batches.timestamp_type is TimestampType.LOG_APPEND_TIME
         known = self._check(batch.header, verification)
         if known is not None:
@@ -231,14 +233,14 @@ class LeaderPartition:
         now_ms: int,
         verification: Verification | None = UNVERIFIED,
     ) -> AppendedBatch:
-        """Append a reference batch for which room was taken, unless it is there already.
+        """Append a reference batch whose memory is reserved, unless it was appended before.
 
-        One of a transaction is known by its producer's sequence: the same objects may have been
-        referred to by a transaction that was aborted.
+        A reference batch of a transaction is recognized by its producer's sequence, not by its
+        objects: an aborted transaction may have referred to the same objects.
 
         Raises:
             NotServing: see `check_open`.
-            SparklogError: as `append`.
+            SparklogError: see `append`.
         """
         self.check_open()
         if batch.header.has_producer_id:
@@ -256,19 +258,21 @@ class LeaderPartition:
     def _check(self, header: BatchHeader, verification: Verification | None) -> Duplicate | None:
         if header.base_sequence > 0 and self.tail.end_offset == self._unwritten_end:
             raise OutOfOrderSequence(
-                "nothing was ever written here, so a producer begins with sequence 0. "
+                "the partition was never written to, so a producer must begin with sequence 0. "
                 f"partition={self.where} producer_id={header.producer_id} "
                 f"base_sequence={header.base_sequence}"
             )
         return self.producers.check(header, verification)
 
     def append_as_coordinator(self, batch: CheckedBatch, now_ms: int) -> int:
-        """Append a batch of this broker's own, for which room was taken; return its end offset.
+        """Append a coordinator's batch whose memory is reserved; return its end offset.
 
-        It has no sequence numbers; with a producer id it is part of that producer's transaction.
+        The batch has no sequence numbers. With a producer id it is part of that producer's
+        transaction.
 
         Raises:
-            NotServing: see `check_open`. InvalidProducerEpoch: a newer producer has the id.
+            NotServing: see `check_open`.
+            InvalidProducerEpoch: a newer producer has the id.
         """
         self.check_open()
         header = batch.header
@@ -285,18 +289,18 @@ class LeaderPartition:
         *,
         ends_older: bool,
     ) -> int:
-        """End a transaction with a marker for which room was taken; return its end offset.
+        """End a transaction with a marker whose memory is reserved; return the new end offset.
 
         Args:
-            batch: the marker as `encode_end_transaction` gives it; its header says whose it is.
-            marker: what it says.
+            batch: the marker as `encode_end_transaction` gives it; its header names the producer.
+            marker: the decoded marker: commit or abort, and the coordinator's epoch.
             now_ms: the time.
             ends_older: see `ProducerStates.check_marker`.
 
         Raises:
             NotServing: see `check_open`.
             InvalidProducerEpoch: a newer producer has the id.
-            TransactionCoordinatorFenced: a newer coordinator has written here before.
+            TransactionCoordinatorFenced: a newer coordinator has written a marker before.
         """
         self.check_open()
         who = batch.header.producer_id, batch.header.producer_epoch
@@ -306,11 +310,11 @@ class LeaderPartition:
         return self.tail.end_offset
 
     def may_have_strays(self, now_s: float) -> bool:
-        """Say whether requests of producers may still wait at an earlier leader."""
+        """Return True if requests of producers may still wait at an earlier leader."""
         return self.leader_epoch > FIRST_LED_EPOCH and now_s - self._began_s < STRAYS_S
 
     def wait_committed(self, end_offset: int, request: DelayedProduce) -> None:
-        """Make a request wait until `end_offset` is committed, if it is not yet."""
+        """Make a request wait until `end_offset` is committed, unless it is committed already."""
         try:
             if not self.leadership.is_committed(end_offset):
                 self.produce_waits.add(end_offset, request)
@@ -318,43 +322,43 @@ class LeaderPartition:
             request.settle(self.where, error)
 
     def wait_copied(self, end_offset: int, request: DelayedProduce) -> None:
-        """Make a request wait until the WAL or an in-sync follower holds all below `end_offset`."""
+        """Make a request wait until the WAL or an in-sync follower has all below `end_offset`."""
         if self.leadership.copied_end < end_offset:
             self.copy_waits.add(end_offset, request)
 
     async def wait_until_committed(self, end_offset: int, timeout_s: float) -> bool:
-        """Wait until `end_offset` is committed; False if it is not in time.
+        """Wait until `end_offset` is committed; return False if `timeout_s` passes first.
 
         Raises:
-            NotServing: led no more.
+            NotServing: this broker no longer leads the partition in this epoch.
         """
         request = DelayedProduce()
         if self.live and self.high_watermark < end_offset:
             self.produce_waits.add(end_offset, request)
             await request.wait(timeout_s)
         if not self.live:
-            raise NotServing(f"led by another broker by now. partition={self.where}")
+            raise NotServing(f"another broker leads the partition now. partition={self.where}")
         return self.high_watermark >= end_offset
 
     def wal_begun(self, end_offset: int) -> None:
-        """Take in that the write-ahead log is being put up to `end_offset`: followers are shown it.
+        """Handle the begin of a WAL put up to `end_offset`: show that part to followers.
 
-        They fetch while it is put, and once for all that is put together.
+        They fetch while the put runs, and need one fetch for all batches of the put.
         """
         if self.live and end_offset > self.shown_end:
             self.shown_end = end_offset
             self.appended_news.tell()
 
     def wal_durable(self, end_offset: int) -> None:
-        """Take in that the write-ahead log has everything below `end_offset`."""
+        """Handle a finished WAL put: the write-ahead log has all batches below `end_offset`."""
         if self.live:
             self._obey(self.leadership.durable(end_offset))
 
     def follower_fetched(self, broker_id: int, broker_epoch: int, offset: int, now_ms: int) -> None:
-        """Take in that a follower, whose epochs agree, has everything below `offset`.
+        """Handle a follower's fetch: it has all batches below `offset`, and its epochs agree.
 
-        Only the registered incarnation of a broker counts: one before it, paused and woken, does
-        not have what the new one is asked for, nor the other way round (KIP-903).
+        Only the registered incarnation of a broker counts (KIP-903). An older incarnation that was
+        paused and continues has other records than the registered one.
         """
         if not self.live or self._services.broker_epoch(broker_id) != broker_epoch:
             return
@@ -364,9 +368,10 @@ class LeaderPartition:
         self._obey(self.leadership.follower_fetched(broker_id, offset, now_ms))
 
     def follower_waits(self, broker_id: int, broker_epoch: int, offset: int, now_ms: int) -> bool:
-        """Take in that a follower fetches where it did, having everything; False if it is not so.
+        """Handle a fetch of a follower that has all records and fetches at its previous offset.
 
-        Whose epoch was found to be registered stays so until `brokers_changed`.
+        Return False if the follower is not in that state. A broker epoch that `follower_fetched`
+        found registered counts as registered until `brokers_changed`.
         """
         return (
             self.live
@@ -375,7 +380,7 @@ class LeaderPartition:
         )
 
     def brokers_changed(self) -> None:
-        """Forget what incarnations had that are not the registered ones any more."""
+        """Forget the offsets of incarnations that are no longer the registered ones."""
         for broker_id, epoch in list(self.follower_epochs.items()):
             if self._services.broker_epoch(broker_id) != epoch:
                 del self.follower_epochs[broker_id]
@@ -383,18 +388,18 @@ class LeaderPartition:
                 self.appended_news.note()
 
     def tick(self, now_ms: int) -> None:
-        """Look for followers that lag."""
+        """Check for followers that lag, and for changes of the ISR that follow from it."""
         if self.live:
             self._obey(self.leadership.tick(now_ms))
 
     def obey(self, events: tuple[Event, ...]) -> None:
-        """Do what the leadership says of changed metadata, if this is still the leader."""
+        """Execute the events that `leadership` returned for changed metadata, while live."""
         if self.live:
             self.appended_news.note()
             self._obey(events)
 
     def took_flush(self, view: PartitionView) -> None:
-        """Take in that the partition's own log reaches the end of `view`."""
+        """Handle a flush: the partition's own log reaches the end of `view`. Trim the tail."""
         if not self.live:
             return
         assert view.end_offset <= self.high_watermark, (view.end_offset, self.high_watermark)
@@ -404,17 +409,17 @@ class LeaderPartition:
         self.held.trim(view.end_offset)
         self.appended_news.note()
         if self._references.flushed(view.end_offset):
-            self.committed_news.tell()  # consumers are shown what it stands for only now
+            self.committed_news.tell()  # only now can consumers read the records of the reference
 
     def saw_view(self, view: PartitionView) -> None:
-        """Take in a newer look at the partition's own log: its manifest may have changed."""
+        """Adopt a newer view of the partition's own log: its manifest may have changed."""
         same_end = view.end_offset == self.view.end_offset
         if self.live and same_end and view.manifest.version >= self.view.manifest.version:
             self.view = view
             self.looked_s = asyncio.get_running_loop().time()
 
     def retire(self, why: SparklogError) -> None:
-        """End the epoch here: fail who waits, wake who fetches, and do nothing any more."""
+        """End the epoch: fail waiting produce requests, wake fetches, and change nothing after."""
         if not self.live:
             return
         self.live = False

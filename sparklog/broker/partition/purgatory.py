@@ -1,10 +1,11 @@
-"""Where requests wait: a produce for the high watermark, a fetch for something to read.
+"""Purgatory: delayed produce requests wait for offsets, delayed fetches wait for records.
 
-Nothing here decides what may be acknowledged; a partition tells how far it got, and whoever waited
-for that is woken. No task and no timer per partition, nor for a waiting produce: `produce_waits`.
-  P1  a produce is done when each of its partitions got as far as it asked, or failed
-  P2  a partition that stops being led fails all who wait for it, at once
-  P3  an entry of a request that gave up is dropped before it can pile up
+Nothing here decides what may be acknowledged. A partition reports its offset, and the requests that
+waited for it wake. There is no task and no timer per partition, and none per delayed produce
+request: `ProducePurgatory` ends those.
+  P1  a produce request is done when each of its partitions reached the wanted offset or failed
+  P2  when this broker stops leading a partition, all requests that wait for it fail at once
+  P3  entries of requests that gave up are dropped before they accumulate
 Source: Kafka's DelayedProduce and DelayedFetch.
 """
 
@@ -21,48 +22,49 @@ from sparklog.core.types import PartitionId
 
 
 def wake(waiting: asyncio.Future[None]) -> None:
-    """End what somebody awaits, unless it has ended."""
+    """Complete `waiting`, unless it is done already."""
     if not waiting.done():
         waiting.set_result(None)
 
 
 class DelayedProduce:
-    """One produce request that waits until its batches are committed."""
+    """A produce request that waits until its batches are committed, or copied for acks=1."""
 
     __slots__ = ("_end", "failed", "given_up", "waiting")
 
     def __init__(self) -> None:
-        """Wait for nothing yet."""
+        """Begin without a partition to wait for."""
         self.waiting: dict[PartitionId, None] = {}
         self.failed: dict[PartitionId, SparklogError] = {}
         self.given_up = False
-        """Whether nobody waits any more."""
+        """True once the request has stopped waiting, in time or not."""
         self._end: Callable[[], None] | None = None
 
     @property
     def has_ended(self) -> bool:
-        """Say whether nobody is to be told any more."""
+        """Return True if no callback is pending: it has run, or `then` was never called."""
         return self._end is None
 
     def then(self, end: Callable[[], None]) -> None:
-        """Call `end` once: when nothing is waited for any more, or somebody gives up. Wait first.
+        """Have `end` called once: when the last partition settles, or at `give_up`.
 
-        It is called amid a partition's change, so it may only note what it is told.
+        The request must wait for a partition already. `end` is called in the middle of a
+        partition's change, so it may only record the event.
         """
         assert self.waiting, "there is nothing to wait for"
         self._end = end
 
     def give_up(self) -> None:
-        """Wait no longer: what is `waiting` stays so."""
+        """Stop waiting. The partitions in `waiting` stay there: they were not in time."""
         self.given_up = True
         self._tell()
 
     async def wait(self, timeout_s: float) -> None:
-        """Wait until nothing is waited for any more, or the time is over: see `waiting`."""
+        """Wait until all partitions settle, or for `timeout_s`; `waiting` then has the rest."""
         if not self.waiting:
             self.given_up = True
             return
-        # A timer by hand: it costs a third of `asyncio.timeout`.
+        # A hand-made timer costs a third of `asyncio.timeout`.
         loop = asyncio.get_running_loop()
         done = loop.create_future()
         self.then(partial(wake, done))
@@ -74,7 +76,7 @@ class DelayedProduce:
             self.given_up = True
 
     def settle(self, partition: PartitionId, error: SparklogError | None = None) -> None:
-        """Take in that a partition got as far as asked, or never will."""
+        """Record that a partition reached its offset, or, with an `error`, that it never will."""
         self.waiting.pop(partition, None)
         if error is not None:
             self.failed[partition] = error
@@ -88,7 +90,7 @@ class DelayedProduce:
 
 
 class OffsetWaits:
-    """Who waits until one led partition's high watermark reaches an offset."""
+    """The requests that wait until one offset of a led partition reaches their end offset."""
 
     def __init__(self, partition: PartitionId) -> None:
         """Start without waiters."""
@@ -98,7 +100,7 @@ class OffsetWaits:
         self._size_checked = 16
 
     def __len__(self) -> int:
-        """Return how many wait, perhaps some more that gave up."""
+        """Return the number of entries; some may belong to requests that gave up."""
         return len(self._heap)
 
     def add(self, offset: int, request: DelayedProduce) -> None:
@@ -111,38 +113,41 @@ class OffsetWaits:
             self._size_checked = max(16, 2 * len(self._heap))
 
     def reached(self, offset: int, error: SparklogError | None = None) -> None:
-        """Wake all who wait for `offset` or less, with `error` if that was not enough for them."""
+        """Settle all requests that wait for `offset` or less, with `error` if there is one."""
         heap = self._heap
         while heap and heap[0][0] <= offset:
             heappop(heap)[2].settle(self.partition, error)
 
     def fail(self, error: SparklogError) -> None:
-        """Tell all who wait that it will not happen here."""
+        """Fail all requests that wait: this leader will not reach their offsets."""
         failed, self._heap = self._heap, []
         for _, _, request in failed:
             request.settle(self.partition, error)
 
 
 class DelayedFetch:
-    """One fetch request that waits for news of its partitions."""
+    """A fetch request that waits for changes of its partitions."""
 
     def __init__(self) -> None:
-        """Wait for nothing yet."""
+        """Begin without changes."""
         self.news: dict[PartitionId, None] = {}
         self._woken: asyncio.Future[None] | None = None
 
     def wake(self, partition: PartitionId) -> None:
-        """Take in that a partition has news."""
+        """Record that a partition changed, and wake the request."""
         self.news[partition] = None
         if self._woken is not None:
             wake(self._woken)
 
     def note(self, partition: PartitionId) -> None:
-        """Take in that a partition has something to say, which is not worth an answer by itself."""
+        """Record a change of a partition that does not justify a response by itself."""
         self.news[partition] = None
 
     async def wait(self, deadline: float) -> list[PartitionId]:
-        """Return which partitions have news since the last call; none: the loop's deadline came."""
+        """Wait for changes; return the partitions that changed since the last call.
+
+        The result is empty if `deadline`, on the loop's clock, passed first.
+        """
         if not self.news:
             loop = asyncio.get_running_loop()
             self._woken = loop.create_future()
@@ -157,7 +162,7 @@ class DelayedFetch:
 
 
 class FetchWaits:
-    """Which fetches wait for news of one partition."""
+    """The fetch requests that wait for changes of one partition."""
 
     def __init__(self, partition: PartitionId) -> None:
         """Start without waiters."""
@@ -165,23 +170,23 @@ class FetchWaits:
         self._fetches: dict[DelayedFetch, None] = {}
 
     def __len__(self) -> int:
-        """Return how many wait."""
+        """Return the number of waiting fetch requests."""
         return len(self._fetches)
 
     def add(self, fetch: DelayedFetch) -> None:
-        """Tell `fetch` of news until it is removed."""
+        """Notify `fetch` of changes until it is removed."""
         self._fetches[fetch] = None
 
     def remove(self, fetch: DelayedFetch) -> None:
-        """Tell it no more."""
+        """Stop notifying it."""
         self._fetches.pop(fetch, None)
 
     def tell(self) -> None:
-        """Wake all who wait."""
+        """Wake all fetches."""
         for fetch in self._fetches:
             fetch.wake(self.partition)
 
     def note(self) -> None:
-        """Tell all who wait or will that there is something to say, without waking them."""
+        """Record a change for all fetches without waking them; their next wait returns at once."""
         for fetch in self._fetches:
             fetch.note(self.partition)

@@ -1,6 +1,6 @@
-"""One partition that this broker was elected to lead and does not serve yet.
+"""RecoveringPartition: a partition that this broker was elected to lead and does not serve yet.
 
-What is said of a partition whose own log is damaged.
+The module also makes the error of a partition whose own log is damaged.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from sparklog.core.types import PartitionId
 from sparklog.log.layout import PartitionLayout
 
 RECOVERY_WAIT_MAX_S: Final = 5.0
-"""Longest that a request waits for a new leader to serve: clients that hear of it go round less."""
+"""Longest wait of a request for a new leader; the wait spares clients some retries."""
 
 
 class RecoveringPartition:
-    """A leader epoch before it serves. Requests may wait for its end, whatever that is."""
+    """A leader epoch before it serves. Requests may wait until recovery succeeds or fails."""
 
     def __init__(
         self,
@@ -33,55 +33,56 @@ class RecoveringPartition:
         held: PartitionTail,
         rules: TopicRules,
     ) -> None:
-        """Recover what `state` says, with the help of what `held` has."""
+        """Recover the epoch that `state` names, with the batches that `held` has already."""
         self.where = where
         self.layout = layout
         self.leader_epoch = state.leader_epoch
         self.wals = state.wals
         self.has_all = state.leader in state.isr and len(state.isr) > 1
-        """Elected from among several in sync: all that is committed is in the partition's own log
-        or in what this broker holds. An ISR of one may be a stand-in's, who holds nothing."""
+        """The leader was elected from several in-sync replicas. Then every committed record is in
+        the partition's own log or in this broker's tail. An ISR of one proves nothing: its member
+        may be a substitute that the controller chose, and that has no records."""
         self.held = held
         self.rules = rules
         self.order = held.order
         self.live = True
         self.damage: PartitionDamaged | None = None
-        """Why it cannot be recovered as it is; it is tried again all the same."""
+        """The error that prevents recovery at present; the broker tries again nevertheless."""
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.started_s = asyncio.get_running_loop().time()
 
     @property
     def is_internal(self) -> bool:
-        """Say whether only brokers write to its topic."""
+        """Return True if only brokers write to its topic."""
         return self.layout.topic in INTERNAL_TOPICS
 
     def not_yet(self) -> SparklogError:
-        """Return what a request is told that does not wait."""
+        """Return the error for a request that does not wait."""
         return self.damage or NotServing(
-            "the partition is being recovered by its new leader; try again in a moment. "
+            "the new leader still recovers the partition; try again in a moment. "
             f"partition={self.layout.topic}-{self.layout.partition} "
             f"leader_epoch={self.leader_epoch}"
         )
 
     def retire(self) -> None:
-        """End it: served from now on, or led by another."""
+        """End the wait: this broker serves the partition now, or another broker leads it."""
         self.live = False
         if not self.ended.done():
             self.ended.set_result(None)
 
     async def wait_ended(self, timeout_s: float) -> None:
-        """Wait until it serves or never will, at most for `timeout_s`."""
+        """Wait until recovery ends, with or without success, at most for `timeout_s`."""
         await asyncio.wait([self.ended], timeout=timeout_s)
 
 
 Find = Callable[[PartitionId], LeaderPartition | RecoveringPartition]
-"""Returns what a broker leads, or raises why it does not."""
+"""Returns the partition that a broker leads, or raises the reason that it does not."""
 
 
 def damaged(layout: PartitionLayout, error: DataCorrupt) -> PartitionDamaged:
-    """Return what clients and the operator are told. The object is named by the error."""
+    """Return the error for clients and for the log. Its text names the damaged object."""
     return PartitionDamaged(
-        "the partition's own log is damaged, so nobody can lead it; verify the log, mend or remove "
-        "what is damaged, then have another leader elected or restart its broker. "
+        "the partition's own log is damaged, so no broker can lead it; verify the log, repair or "
+        "remove the damaged objects, then elect another leader or restart this one's broker. "
         f"partition={layout.topic}-{layout.partition} folder={layout.folder} damage={error}"
     )

@@ -246,7 +246,7 @@ class ProduceService:
         for where in refused:
             if not job.leaders[where].live:
                 job.results[where] = NotServing(
-                    f"led by another broker by now; refresh metadata. partition={where}"
+                    f"another broker leads the partition now; refresh metadata. partition={where}"
                 )
             elif doubt is not None:
                 job.results[where] = doubt

@@ -132,7 +132,7 @@ class Flusher:
             # The offset may lie inside a batch; the high watermark never does.
             await self._flush_once(led, max(offset, led.high_watermark))
             if not led.live:
-                raise NotServing(f"led by another broker by now. partition={led.where}")
+                raise NotServing(f"another broker leads the partition now. partition={led.where}")
 
     @property
     def overdue_s(self) -> float:

@@ -128,7 +128,7 @@ class OffsetLookup:
             view = await self._environment.store.run(change(led.view, plan, nonce))
             led.saw_view(view)
         if not led.live:
-            raise NotServing(f"led by another broker by now. partition={where}")
+            raise NotServing(f"another broker leads the partition now. partition={where}")
         return view.log_start_offset
 
     async def _since(self, led: LeaderPartition, timestamp_ms: int, limit: int) -> LookedUpOffset:
