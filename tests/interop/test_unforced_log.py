@@ -103,7 +103,7 @@ def test_a_kill_loses_nothing_and_a_power_cut_only_the_newest(tmp_path: Path, to
         assert killed_at < len(left) < end
         assert len(left) >= end - TORN_ROUNDS * RECORDS_A_ROUND
         assert torn.name in broker.log
-        assert "is torn or gone" in broker.log
+        assert "has a torn or missing object" in broker.log
 
         again = produce(cluster.bootstrap, topic, len(left))
         assert consume(cluster.bootstrap, topic) == list(range(again))
@@ -122,7 +122,7 @@ def test_the_same_of_a_log_that_was_forced_is_damage(tmp_path: Path, topic: str)
         torn.write_bytes(torn.read_bytes()[:TORN_BYTES])
         broker.start()
         eventually(lambda: torn.name in broker.log, "the damage is told of", DEADLINE_S)
-        assert "is torn or gone" not in broker.log
+        assert "has a torn or missing object" not in broker.log
         broker.kill()
         shutil.copy(whole, torn)
         broker.start()

@@ -1,10 +1,11 @@
-"""What led partitions have the metadata log say: who is in sync, and that they have recovered.
+"""AlterPartitionQueue: appends leaders' ISR changes and ends of recovery to the metadata log.
 
-Changes of many partitions gather while an append is under way and go into the next one, so a broker
+While one append is under way, the changes of all partitions gather for the next one. So a broker
 that takes over a thousand partitions appends a few times, not a thousand.
-  C1  a change is decided on the newest image, and only by who leads in the epoch it was asked for
-  C2  a proposal ends when the image shows it, when the log went on without it, or with its epoch;
-      an append whose outcome is unknown is decided again, never dropped
+  C1  a change is decided on the newest image, and only if the partition's leader still leads in the
+      epoch of the proposal
+  C2  a proposal ends when the image shows it, when the log continues without it, or with its epoch.
+      If an append's outcome is unknown, the proposal is decided again, never dropped.
 Source: KIP-497; here leaders append by themselves.
 """
 
@@ -32,15 +33,15 @@ RETRY_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class _IsrChange:
-    """What a led partition asked for."""
+    """A proposal of a led partition."""
 
     change: ExpandIsr | ShrinkIsr
     joining: Mapping[int, int]
-    """Broker epoch that the joining follower had when this was asked for."""
+    """The joining follower's broker epoch at the time of the proposal, by broker id."""
 
 
 class AlterPartitionQueue:
-    """Appends the changes that this broker's led partitions ask for."""
+    """Appends the changes that the partitions led by this broker propose."""
 
     def __init__(
         self, metadata: MetadataAccess, broker_id: int, tasks: TaskScope, metrics: BrokerMetrics
@@ -55,16 +56,16 @@ class AlterPartitionQueue:
         self._running = False
 
     def change_isr(self, led: LeaderPartition, change: ExpandIsr | ShrinkIsr) -> None:
-        """Have a replica join or leave the in-sync ones."""
+        """Propose that replicas join or leave the ISR."""
         joining: dict[int, int] = {}
         if isinstance(change, ExpandIsr):
-            # What was seen to have everything is this very process of the follower's (KIP-903).
+            # Only this incarnation of the follower was seen to have all records (KIP-903).
             joining[change.broker_id] = led.follower_epochs.get(change.broker_id, -1)
         self._isr[led] = _IsrChange(change, joining)
         self._start()
 
     def recovered(self, led: LeaderPartition) -> None:
-        """Have it said that the partition's own log holds all that sealed logs held of it."""
+        """Record the end of recovery: all batches of sealed WALs are in the partition's own log."""
         self._recovered[led] = None
         self._start()
 
@@ -97,7 +98,7 @@ class AlterPartitionQueue:
             self._recovered.update(dict.fromkeys(recovered))
             return
         for led, change in changes.items():
-            # The image may have gone on since, and must not be taken back.
+            # Use the present image, not the one decided on: it may be newer by now.
             self._settle(led, change.change, self._metadata.image)
 
     def _decision(

@@ -1,19 +1,19 @@
-"""Followers' fetching: one loop per leader broker, for all partitions followed from it.
+"""Fetchers: replica fetch loops, one per leader broker, for all partitions followed from it.
 
-A loop has one long poll under way. A partition that joins does not wait for its end: the poll is
-given up, and the next goes over a connection of its own, so that a new leader soon hears from its
-followers and can commit. What a given-up poll would have brought is fetched again.
-  H1  an answer is taken in only by the object that asked, if it still is the partition's
-  H2  a fetch begins where the tail ends, and says its newest epoch, so the leader finds divergence
-  H3  an error of one partition pauses that one; an unreachable leader pauses the loop
-  H4  a request says what has changed since the last one, in a session that the leader remembers
+A loop has one long poll under way. A partition that joins does not wait for the poll to end. The
+loop cancels the poll, and the next one uses another connection. So a new leader soon gets fetches
+from its followers and can commit. The next poll fetches the cancelled poll's records again.
+  H1  a response changes only the `FollowerPartition` that sent the request, while it is live
+  H2  a fetch begins at the end of the tail and names its newest epoch, so the leader finds
+      divergence
+  H3  an error of one partition pauses that partition; an unreachable leader pauses the loop
+  H4  a request has only the changes since the last one, in a session that the leader remembers
 Source: Kafka's ReplicaFetcherThread; Fetch version 16; KIP-227.
 
-A follower's side of a fetch session: what its next request need not say again. Pure.
-
-See `fetch_sessions` for the leader's side.
-  Z1  after a request whose answer was not taken in nobody knows what the leader remembers: the next
-      one begins a new session, and names the old one so that the leader drops it
+FetchSessionHandler (pure): the follower's side of a fetch session. It leaves out of the next
+request all that the leader remembers. The leader's side is in `broker.fetch.session`.
+  Z1  if a response was lost or not understood, the leader's state of the session is unknown. The
+      next request begins a new session, and names the old one so that the leader drops it.
 Source: KIP-227; Kafka's FetchSessionHandler.
 """
 
@@ -46,26 +46,26 @@ from sparklog.protocol.topic_ids import topic_id_of, uuid_of
 
 @dataclass(frozen=True, slots=True)
 class SessionRequest:
-    """What the next request says."""
+    """The session fields and the partitions of the next request."""
 
     session_id: int
     epoch: int
     changed: Mapping[PartitionId, FetchPosition]
-    """All partitions, or those that are new or whose place has changed."""
+    """The partitions that are new or have a new position; in a new session, all partitions."""
     forgotten: Sequence[PartitionId]
 
 
 class FetchSessionHandler:
-    """The session that one follower has with one leader."""
+    """The session of this broker's fetches from one leader."""
 
     def __init__(self) -> None:
-        """Begin without one."""
+        """Begin without a session."""
         self._session_id = NO_SESSION
         self._epoch = FIRST_EPOCH
         self._known: dict[PartitionId, FetchPosition] = {}
 
     def ask(self, wanted: Mapping[PartitionId, FetchPosition]) -> SessionRequest:
-        """Return what to say so that the leader reads `wanted`."""
+        """Return the request with which the leader reads `wanted`."""
         known, self._known = self._known, dict(wanted)
         if self._epoch == FIRST_EPOCH:
             return SessionRequest(self._session_id, FIRST_EPOCH, self._known, ())
@@ -78,12 +78,12 @@ class FetchSessionHandler:
         return SessionRequest(self._session_id, self._epoch, changed, forgotten)
 
     def answered(self, session_id: int) -> None:
-        """Take in the answer to what was asked; the leader may have made a session, or ended it."""
+        """Record a response: with it the leader may have created or ended the session."""
         self._epoch = FIRST_EPOCH if session_id == NO_SESSION else next_epoch(self._epoch)
         self._session_id = session_id
 
     def lost(self) -> None:
-        """Take in that there was no answer, or none that was understood (Z1)."""
+        """Record that the response was lost or not understood (Z1)."""
         self._epoch = FIRST_EPOCH
 
 
@@ -91,9 +91,9 @@ logger = logging.getLogger(__name__)
 
 FETCH_VERSION = 16
 CHECKED_INLINE_BYTES = 256 * 1024
-"""Up to this size checksums are compared on the event loop: handing over would take longer."""
+"""Up to this size checksums are computed on the event loop: a worker thread would take longer."""
 ANSWER_GRACE_S = 5.0
-"""How much longer than asked a leader may take to answer before the call is given up."""
+"""Time beyond the request's longest wait after which the call times out."""
 OUT_OF_RANGE = 1
 SESSION_ERRORS = (70, 71, 106)
 """FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR."""
@@ -101,7 +101,7 @@ SESSION_ERRORS = (70, 71, 106)
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """How a follower asks."""
+    """The limits of a follower's fetch requests."""
 
     max_wait_s: float = 0.5
     partition_max_bytes: int = 1 << 20
@@ -110,7 +110,7 @@ class FetchLimits:
 
     @classmethod
     def of(cls, settings: BrokerConfig) -> FetchLimits:
-        """Return what a broker's settings say."""
+        """Return the limits that a broker's settings give."""
         return cls(
             max_wait_s=settings.whole("replica.fetch.wait.max.ms") / 1000,
             partition_max_bytes=settings.whole("replica.fetch.max.bytes"),
@@ -120,7 +120,7 @@ class FetchLimits:
 
 
 class Fetchers:
-    """The loops of one broker."""
+    """The fetch loops of one broker."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Fetchers:
         budget: MemoryBudget,
         metrics: BrokerMetrics,
     ) -> None:
-        """Fetch as the broker that `identity` says."""
+        """Fetch as the broker that `identity` names."""
         self.environment = environment
         self.identity = identity
         self.metadata = metadata
@@ -144,7 +144,7 @@ class Fetchers:
         self._loops: dict[int, LeaderLoop] = {}
 
     def follow(self, followed: FollowerPartition) -> None:
-        """Begin to fetch a partition."""
+        """Start to fetch a partition."""
         loop = self._loops.get(followed.leader)
         if loop is None:
             loop = LeaderLoop(self, followed.leader)
@@ -155,7 +155,7 @@ class Fetchers:
             loop.add(followed)
 
     def unfollow(self, followed: FollowerPartition) -> None:
-        """Fetch a partition no more."""
+        """Stop fetching a partition and retire it."""
         followed.retire()
         loop = self._loops.get(followed.leader)
         if loop is not None:
@@ -182,14 +182,14 @@ class LeaderLoop:
         self._session = FetchSessionHandler()
 
     def add(self, followed: FollowerPartition) -> None:
-        """Fetch a partition from now on; what is waited for is given up for it."""
+        """Fetch a partition from now on; cancel the loop's present wait for it."""
         self._partitions[followed.where] = followed
         if self._waiting is not None:
             self._waiting.cancel()
             self._waiting = None
 
     def remove(self, followed: FollowerPartition) -> None:
-        """Fetch a partition no more."""
+        """Stop fetching a partition."""
         if self._partitions.get(followed.where) is followed:
             del self._partitions[followed.where]
 
@@ -199,7 +199,7 @@ class LeaderLoop:
         joined = True
         while self._partitions:
             if joined:
-                # All that join at the same moment go into one request.
+                # All partitions that join at the same moment go into one request.
                 await asyncio.sleep(0)
             address = self._address()
             asked = self._due()
@@ -222,14 +222,14 @@ class LeaderLoop:
                 self._session.lost()
             elif int(answer.error_code):
                 self._session.lost()
-                logger.warning("fetch refused leader=%d error=%r", self.leader, answer.error_code)
+                logger.warning("fetch rejected leader=%d error=%r", self.leader, answer.error_code)
                 await self._interruptible(asyncio.sleep(limits.backoff_s))
             else:
                 self._session.answered(answer.session_id)
                 await self._take_in(answer, asked)
 
     async def _interruptible(self, work: Any) -> Any:
-        """Return what `work` returns, or None when a partition joined meanwhile."""
+        """Return the result of `work`, or None if a partition joined meanwhile."""
         task = spawn(work)
         self._waiting = task
         try:
@@ -245,7 +245,7 @@ class LeaderLoop:
 
     @property
     def _overfull(self) -> bool:
-        """Say whether memory is at twice what this broker's own producers may fill."""
+        """Return True if more than twice the budget of this broker's own producers is used."""
         return self._owner.budget.used_bytes > 2 * self._owner.budget.limit_bytes
 
     def _address(self) -> Address | None:
@@ -271,7 +271,7 @@ class LeaderLoop:
         )
 
     def _shortest_pause_s(self) -> float:
-        """Return when the next partition is due: the others' long poll must not keep it waiting."""
+        """Return the time until the next paused partition is due: no long poll may last longer."""
         now = asyncio.get_running_loop().time()
         pauses = (f.paused_until - now for f in self._partitions.values() if f.paused_until > now)
         return min(pauses, default=inf)
@@ -292,10 +292,10 @@ class LeaderLoop:
                 try:
                     await self._take_in_one(followed, data)
                 except DataCorrupt as error:
-                    logger.warning("fetched data refused partition=%s %s", followed.where, error)
+                    logger.warning("fetched data rejected partition=%s %s", followed.where, error)
                     serving.pop(where, None)
                     self._pause(followed)
-        # Those that are not in the answer have no news, and are led all the same.
+        # A partition that the response leaves out has no changes; its leader serves nevertheless.
         for followed in serving.values():
             followed.answered()
 
@@ -303,7 +303,7 @@ class LeaderLoop:
         if code == OUT_OF_RANGE:
             followed.out_of_range()
         else:
-            # Leader and follower have different metadata; one of them is about to learn.
+            # Leader and follower have different metadata; one of them is about to catch up.
             self._pause(followed)
 
     async def _take_in_one(self, followed: FollowerPartition, data: Any) -> None:
@@ -317,7 +317,7 @@ class LeaderLoop:
             if not followed.live:
                 return
             size_bytes = followed.append(batches)
-            # Those that had nothing come first next time, so that none is left out for ever.
+            # Partitions without data come first next time, so each gets its share of the bytes.
             if self._partitions.pop(followed.where, None) is followed:
                 self._partitions[followed.where] = followed
             self._owner.metrics.replicated_in(followed.topic, size_bytes)

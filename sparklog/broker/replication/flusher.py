@@ -1,15 +1,16 @@
-"""Brings what is committed into the partitions' own logs, and lets memory and WAL go after it.
+"""Flusher: writes committed records to Arrow segments, then releases the memory and the WAL.
 
-A partition with something to flush is due `flush.ms` after that became so, or at once when it holds
-`flush.bytes`, the broker's memory is pressed, or a reference batch is committed. One that was not
-flushed for `flush.ms` is due sooner, by chance: partitions that are written to together from one
-moment on, as a topic's are, would else all be flushed at once, time after time, and all producers
-wait for that. Segments are encoded off the event loop.
-  F1  only what is committed is flushed: [flushed end, high watermark)
-  F2  one flush at a time of one partition; its next begins where the log on storage then ends
-  F3  tail and WAL are let go only after the store said that the partition's own log has the records
-  F4  a leader that finds a later one in the log, or more than it has committed, is retired
+A flush is due `flush.ms` after the first commit of an unflushed record. It is due at once when the
+partition holds `flush.bytes`, the broker's memory is nearly full, or a reference batch is
+committed. The first flush after a rest of `flush.ms` is due sooner, by a random part of that time.
+Producers often begin to write to all partitions of a topic together. Without the random part those
+flushes would coincide each time, and delay all producers. Segments are encoded off the event loop.
 An idle partition has no timer and makes no request.
+  F1  only committed records are flushed: [flushed end, high watermark)
+  F2  a partition has one flush at a time; the next one begins where the log on storage then ends
+  F3  tail and WAL are released only after the store has confirmed that the partition's own log has
+      the records
+  F4  a leader is retired if it finds a later leader in the log, or more records than it committed
 """
 
 from __future__ import annotations
@@ -51,28 +52,28 @@ from sparklog.protocol.records.unfolded_size import unfolded_bytes_max
 logger = logging.getLogger(__name__)
 
 FLUSHES_AT_ONCE = 16
-"""Small ones wait for the store most of the time."""
+"""Flushes at once, each counted by its weight; small ones mostly wait for the store."""
 FIRST_PART = 0.5
-"""Part of `flush.ms` after which the first flush after a rest is due at the soonest."""
+"""Smallest part of `flush.ms` after which the first flush after a rest is due."""
 LARGE_BYTES = 8 << 20
 LARGE_WEIGHT = 4
-"""A flush larger than that counts for so many: each holds its segment in memory besides the tail,
-and takes a processor."""
+"""A flush of `LARGE_BYTES` or more counts as this many: it holds its segment in memory besides the
+tail, and occupies a processor."""
 TAIL_SEGMENTS_MAX = 32
-"""A chain this long is taken into the manifest. Source: FORMAT.md 6."""
+"""A manifest absorbs a chain of this length. Source: FORMAT.md 6."""
 RETRY_FIRST_S = 0.1
 RETRY_LONGEST_S = 5.0
 
 
 @dataclass(slots=True)
 class _FlushPlan:
-    """When a partition is flushed next."""
+    """The next flush of a partition, or the one that runs."""
 
     led: LeaderPartition
     due: float
-    """While it is flushed, segment after segment: when the last one was stored."""
+    """Time at which the flush is due; while it runs, time at which its last segment was stored."""
     weight: int = 0
-    """What it counts for while it runs; 0 before."""
+    """Its part of `FLUSHES_AT_ONCE` while it runs; 0 before."""
 
 
 class Flusher:
@@ -87,7 +88,7 @@ class Flusher:
         budget: MemoryBudget,
         metrics: BrokerMetrics,
     ) -> None:
-        """Flush through `environment`; tell `pump` what may be trimmed."""
+        """Flush through `environment`; report to `pump` which batches it may trim."""
         self._environment = environment
         self._tasks = tasks
         self._pump = pump
@@ -95,14 +96,14 @@ class Flusher:
         self._metrics = metrics
         self._plans: dict[LeaderPartition, _FlushPlan] = {}
         self._snapshots: dict[LeaderPartition, tuple[int, Document]] = {}
-        """What was known of producers at an offset, to be stored once all below it is flushed."""
+        """Producers' states at an offset, to store once all records below it are flushed."""
         self._heap: list[tuple[float, int, _FlushPlan]] = []
         self._order = count()
         self._running = 0
         self._timer = DeadlineTimer(self._start_due)
 
     def committed(self, led: LeaderPartition) -> None:
-        """Take in that a partition's high watermark moved. Cheap: called for every batch."""
+        """Record that a partition's high watermark advanced. Cheap: called for every batch."""
         plan = self._plans.get(led)
         now = asyncio.get_running_loop().time()
         if plan is None:
@@ -117,16 +118,16 @@ class Flusher:
             self._relieve()
 
     def forget(self, led: LeaderPartition) -> None:
-        """Drop a partition that is led no more."""
+        """Drop a partition that this broker no longer leads."""
         self._plans.pop(led, None)
         self._snapshots.pop(led, None)
 
     async def flush_to(self, led: LeaderPartition, offset: int) -> None:
-        """Flush until the partition's own log has what is below `offset`, which is committed.
+        """Flush until the partition's own log has all below `offset`, which must be committed.
 
         Raises:
-            NotServing: led no more.
-            Unavailable, OutcomeUnknown: the store does not answer; try again.
+            NotServing: this broker no longer leads the partition.
+            Unavailable, OutcomeUnknown: the store does not respond; try again.
         """
         while led.flushed_end < offset:
             # The offset may lie inside a batch; the high watermark never does.
@@ -136,15 +137,15 @@ class Flusher:
 
     @property
     def overdue_s(self) -> float:
-        """Return for how long the partition that waits longest has had no segment stored.
+        """Return the longest time that a due partition has had no segment stored.
 
-        From when its flush was due, or from the last segment of a flush that goes on.
+        The time counts from when its flush was due, or from the last segment of a running flush.
         """
         now_s = asyncio.get_running_loop().time()
         return max(0.0, max((now_s - plan.due for plan in self._plans.values()), default=0.0))
 
     def _due_s(self, led: LeaderPartition, now: float) -> float:
-        """Return when a partition is due of which something was just committed."""
+        """Return the time at which a partition with a first commit is due."""
         flush_s = led.rules.flush_s
         if now - led.flushed_s >= flush_s:
             flush_s *= FIRST_PART + (1 - FIRST_PART) * self._environment.entropy.random()
@@ -160,7 +161,7 @@ class Flusher:
             self._push(plan)
 
     def _relieve(self) -> None:
-        """Flush what holds most, as memory is pressed."""
+        """Flush the partition with the most unflushed bytes, as memory is nearly full."""
         waiting = [plan for plan in self._plans.values() if not plan.weight]
         if waiting:
             largest = max(waiting, key=lambda plan: plan.led.unflushed_bytes)
@@ -252,14 +253,14 @@ class Flusher:
             led.saw_view(await self._environment.store.run(change(view, plan, nonce)))
         except (Unavailable, OutcomeUnknown) as error:
             # The chain stays longer; the next flush tries again.
-            logger.warning("taking in the chain failed partition=%s %s", led.where, error)
+            logger.warning("absorbing the chain failed partition=%s %s", led.where, error)
             return
         if led.live:
             self._snapshots[led] = (led.tail.end_offset, snapshot(led.producers))
             await self._save_producers(led)
 
     async def _save_producers(self, led: LeaderPartition) -> None:
-        """Store what was known of the producers, so that the next leader reads few segments."""
+        """Store the producers' states, so that the next leader reads few segments."""
         end_offset, document = self._snapshots.get(led, (0, None))
         if document is None or led.flushed_end < end_offset or not led.live:
             return
@@ -267,13 +268,13 @@ class Flusher:
         try:
             await self._environment.store.run(save_producers(led.layout, end_offset, document))
         except (Unavailable, OutcomeUnknown) as error:
-            # The log tells the same, only slower; the next one is due soon.
+            # Recovery can rebuild them from the log, only slower. The next snapshot is due soon.
             logger.warning("saving producers failed partition=%s %s", led.where, error)
 
     def _give_up(self, led: LeaderPartition, error: SparklogError) -> None:
         if isinstance(error, DataCorrupt):
             reason = damaged(led.layout, error)
-            logger.error("partition given up, nobody leads it now: %s", reason)
+            logger.error("this broker stops leading a damaged partition: %s", reason)
             led.retire(reason)
         else:
             logger.warning("deposed partition=%s epoch=%d", led.where, led.leader_epoch)
@@ -282,7 +283,7 @@ class Flusher:
 
 
 def draft_bytes_max(batches: list[bytes], rules: TopicRules) -> int:
-    """Return what a flush of compressed batches can unfold to: a run's bytes, and its columns.
+    """Return the most memory of a flush of compressed batches: a run's bytes and its columns.
 
     Plain batches are in the tail's budget already, so they count 0.
     """
@@ -301,7 +302,7 @@ def _draft(
 
 
 def _first_bytes(batches: list[bytes], size_bytes: int) -> list[bytes]:
-    """Return the first batches up to about that size, at least one."""
+    """Return the first batches, until their sum reaches `size_bytes`; at least one."""
     total = 0
     for at, batch in enumerate(batches):
         total += len(batch)

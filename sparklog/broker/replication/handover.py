@@ -1,9 +1,11 @@
-"""Letting go of led partitions in good order: flush all there is, then say who leads next.
+"""LeadershipHandover: flushes all records of led partitions, then passes leadership on.
 
-  N1  no record is taken from the moment a partition closes, so its log has an end
-  N2  leadership is handed over only when the partition's own log reaches that end: nobody then
-      needs this broker's write-ahead log for it
-Cost: a flush per partition with something to flush, one metadata append for those moved together.
+  N1  a closed partition appends no record, so its log has a final end
+  N2  leadership passes on only when the partition's own log reaches that end. So no broker needs
+      this broker's write-ahead log for it.
+
+Cost: a flush per partition with unflushed records, and one metadata append for partitions that move
+together.
 """
 
 from __future__ import annotations
@@ -30,14 +32,14 @@ from sparklog.log.partition.leader_append import hand_back
 logger = logging.getLogger(__name__)
 
 COMMIT_WAIT_S = 5.0
-"""Longest that a closed partition waits for its last records to be committed."""
+"""Longest wait of a closed partition for the commit of its last records."""
 RETRY_S = 0.5
 HAND_BACKS_AT_ONCE = 16
 TRIES_MAX = 20
 
 
 class LeadershipHandover:
-    """Closes partitions."""
+    """Closes led partitions, for other brokers or for direct writers."""
 
     def __init__(
         self,
@@ -46,20 +48,20 @@ class LeadershipHandover:
         metadata: MetadataAccess,
         flusher: Flusher,
     ) -> None:
-        """Flush with `flusher`, and have `metadata` say the rest."""
+        """Flush with `flusher`, and record new leaders through `metadata`."""
         self._environment = environment
         self._identity = identity
         self._metadata = metadata
         self._flusher = flusher
         self.draining = False
-        """Every partition is closed for good: the broker stops."""
+        """True once the broker stops: every partition is closed for good."""
         self._interrupted = RateLimitedLog()
 
     async def hand_over(self, led: LeaderPartition) -> None:
-        """Flush a partition that is closed and make the next leader its leader.
+        """Flush a closed partition and make the next leader its leader.
 
-        When its records are not committed in time it opens again for a while, so that a follower
-        that lags does not keep producers out, and is closed for another try.
+        If its records are not committed in time, the partition opens again for a while. So a
+        follower that lags does not block producers for long. Then it closes for another try.
         """
         where, me, epoch = led.where, self._identity.broker_id, led.leader_epoch
         while led.live and led.closing:
@@ -72,11 +74,11 @@ class LeadershipHandover:
             except NotServing:
                 return
             except (Unavailable, OutcomeUnknown) as error:
-                logger.warning("handing over is interrupted partition=%s %s", where, error)
+                logger.warning("handover interrupted partition=%s %s", where, error)
             led.closing = self.draining
             await asyncio.sleep(COMMIT_WAIT_S)
             if self._is_draining():
-                return  # closed by that, for good
+                return  # `drain` closed it for good
             state = self._metadata.image.partition(where)
             led.closing = state is not None and state.next_leader >= 0
 
@@ -86,9 +88,10 @@ class LeadershipHandover:
         recovering: Sequence[RecoveringPartition],
         timeout_s: float,
     ) -> set[PartitionId]:
-        """Close partitions for good; return those whose own logs have everything.
+        """Close partitions for good; return those whose own logs have all records.
 
-        What still recovers is waited for where memory alone may hold what is committed.
+        Waits for partitions that still recover if memory alone may hold their committed records.
+        `timeout_s` is the longest wait for each partition's recovery and for its commit.
         """
         self.draining = True
         for one in led():
@@ -96,12 +99,12 @@ class LeadershipHandover:
         await asyncio.gather(
             *(r.wait_ended(timeout_s) for r in recovering if not r.rules.commit.waits_for_storage)
         )
-        closed = led()  # one that served since was closed from the start
+        closed = led()  # partitions that recovered meanwhile were closed from the start
         done = await asyncio.gather(*(self._drained(one, timeout_s) for one in closed))
         return {one.where for one, is_done in zip(closed, done, strict=True) if is_done}
 
     async def hand_back(self, partitions: Mapping[PartitionLayout, int]) -> None:
-        """Mark partitions as open to direct writers, with the epochs in which nobody leads."""
+        """Mark partitions as open to direct writers, with their epochs without a leader."""
         slots = asyncio.Semaphore(HAND_BACKS_AT_ONCE)
 
         async def mark(layout: PartitionLayout, leader_epoch: int) -> None:
@@ -111,10 +114,11 @@ class LeadershipHandover:
                 try:
                     await self._environment.store.run(protocol)
                 except Fenced:
-                    logger.info("led again before it was handed back %s", layout.folder)
+                    logger.info("a broker led it again before the hand-back %s", layout.folder)
                 except SparklogError as error:
-                    # It stays marked as led: the next leader, or the next hand-back, mends that.
-                    logger.warning("not handed back %s %s", layout.folder, error)
+                    # The log still says that a broker leads. The next leader, or the next
+                    # hand-back, corrects that.
+                    logger.warning("hand-back failed %s %s", layout.folder, error)
 
         await asyncio.gather(*(mark(layout, epoch) for layout, epoch in partitions.items()))
 
@@ -128,18 +132,19 @@ class LeadershipHandover:
             except NotServing:
                 return False
             except (Unavailable, OutcomeUnknown) as error:
-                text = "draining is interrupted partition=%s %s"
+                text = "draining interrupted partition=%s %s"
                 self._interrupted.warn(logger, text, led.where, error)
             await asyncio.sleep(RETRY_S)
         return False
 
     async def _emptied(self, led: LeaderPartition, timeout_s: float) -> bool:
-        """Wait until all records are committed, then flush them; False if they are not in time.
+        """Wait until all records are committed, then flush them; return False at the timeout.
 
         Raises:
-            NotServing: led no more. Unavailable, OutcomeUnknown: the store does not answer.
+            NotServing: this broker no longer leads the partition.
+            Unavailable, OutcomeUnknown: the store does not respond.
         """
-        # Whoever was let in before it closed appends first.
+        # Requests that entered the queue before the close append first.
         async with led.order.turn():
             end_offset = led.tail.end_offset
         if not await led.wait_until_committed(end_offset, timeout_s):

@@ -1,7 +1,8 @@
-"""Finding offsets of led partitions: by Kafka's special timestamps, by time, by leader epoch.
+"""OffsetLookup: offsets of led partitions, by Kafka's special timestamps, time or leader epoch.
 
-Offsets in storage are asked of the history, those in memory of the tail; a consumer is told of
-nothing at or above the high watermark (with `read_committed`: the last stable offset).
+It looks up flushed records in the history on storage, and the newer ones in the tail. A consumer
+gets no offset of a record at or above the high watermark (with `read_committed`: the last stable
+offset).
 Source: Kafka's ListOffsets, KIP-79, KIP-405 (-4), KIP-734 (-3), KIP-1005 (-5), KIP-1023 (-6);
 KIP-320.
 """
@@ -34,11 +35,11 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 HIGH_WATERMARK = -1
-"""In DeleteRecords: everything that is committed."""
+"""In DeleteRecords: delete all committed records."""
 
 
 class LookedUpOffset(NamedTuple):
-    """What ListOffsets answers; -1 for what there is none of."""
+    """A result of ListOffsets. A field is -1 if there is no such value."""
 
     timestamp_ms: int
     offset: int
@@ -52,7 +53,7 @@ class OffsetLookup:
     """Answers ListOffsets, OffsetForLeaderEpoch and DeleteRecords of one broker."""
 
     def __init__(self, environment: Environment, leaders: Leaders, flusher: Flusher) -> None:
-        """Look at the partitions that `leaders` finds; `flusher` makes way for deletion."""
+        """Look up in the partitions that `leaders` finds; `flusher` flushes before deletions."""
         self._environment = environment
         self._leaders = leaders
         self._flusher = flusher
@@ -60,10 +61,11 @@ class OffsetLookup:
     async def list_offset(
         self, where: PartitionId, timestamp: int, isolation: int, current_leader_epoch: int
     ) -> LookedUpOffset:
-        """Return the offset for a time in milliseconds, or for one of the special ones.
+        """Return the offset for a time in milliseconds, or for a special timestamp.
 
         Raises:
-            NotServing, Fenced, UnknownLeaderEpoch: ask the leader. InvalidRequest: no such time.
+            NotServing, Fenced, UnknownLeaderEpoch: ask the leader.
+            InvalidRequest: no such special timestamp.
         """
         led = self._leaders(where)
         check_epoch(led, current_leader_epoch)
@@ -81,10 +83,10 @@ class OffsetLookup:
             last = led.flushed_end - 1
             return _at(led, last) if last >= led.log_start_offset else NOTHING
         if timestamp == EARLIEST_PENDING_UPLOAD:
-            return NOTHING  # nothing is moved to a remote storage: this is the storage
+            return NOTHING  # no record waits for an upload: the log itself is remote storage
         if timestamp < 0 and timestamp != MAX_TIMESTAMP:
             raise InvalidRequest(f"no such special timestamp. timestamp={timestamp}")
-        if led.has_references_to_flush:  # whose records' times nobody knows before
+        if led.has_references_to_flush:  # their records' timestamps are unknown before the flush
             await self._flusher.flush_to(led, led.high_watermark)
         if timestamp == MAX_TIMESTAMP:
             return await self._newest(led, limit)
@@ -93,7 +95,7 @@ class OffsetLookup:
     def end_of_epoch(
         self, where: PartitionId, current_leader_epoch: int, leader_epoch: int
     ) -> EpochEnd:
-        """Return the newest epoch up to `leader_epoch` that has records, and where it ended.
+        """Return the newest epoch up to `leader_epoch` that has records, with its end offset.
 
         Raises:
             NotServing, Fenced, UnknownLeaderEpoch: ask the leader.
@@ -106,11 +108,16 @@ class OffsetLookup:
         return EpochEnd(*offset_lookup.end_of_epoch(led.view, leader_epoch))
 
     async def delete_records(self, where: PartitionId, offset: int) -> int:
-        """Make `offset` the log start, HIGH_WATERMARK meaning that; return the new log start.
+        """Make `offset` the log start offset and return the new one.
+
+        Args:
+            where: the partition.
+            offset: the first offset to keep; `HIGH_WATERMARK` stands for the high watermark.
 
         Raises:
-            NotServing: ask the leader. OffsetOutOfRange: beyond the high watermark.
-            Unavailable, OutcomeUnknown: the store does not answer; ask again.
+            NotServing: ask the leader.
+            OffsetOutOfRange: `offset` is beyond the high watermark.
+            Unavailable, OutcomeUnknown: the store does not respond; ask again.
         """
         led = self._leaders(where)
         start = led.high_watermark if offset == HIGH_WATERMARK else offset
@@ -160,12 +167,12 @@ class OffsetLookup:
             if newest_ms <= best.timestamp_ms:
                 break
             newer = await self._first_since(batch, newest_ms)
-            if newer is not None:  # else the header promises more than its records have
+            if newer is not None:  # else the header claims a timestamp that no record has
                 return LookedUpOffset(newer.timestamp_ms, newer.offset, newer.leader_epoch)
         return best
 
     async def _first_since(self, batch: bytes, timestamp_ms: int) -> TimestampedOffset | None:
-        """Look into a batch outside of the event loop, once there is memory for its records."""
+        """Search a batch off the event loop, once there is memory for its records."""
         size_bytes = unfolded_bytes_max(batch, INT32_MAX)
         return await self._environment.unfold(size_bytes, None, first_since, batch, timestamp_ms)
 

@@ -1,35 +1,37 @@
-"""What a new leader does before it serves: bring all that may be committed into the log on storage.
+"""LeaderRecovery: a new leader flushes all records that may be committed, before it serves.
 
-Who was in sync holds all that is committed. Anybody else reads deposed leaders' write-ahead logs,
-which are sealed, once for all partitions they led. Then the partition's own log is looked at, what
-goes beyond it is flushed, and producers' states are rebuilt. After that nothing depends on any
-write-ahead log or memory but this leader's.
+A broker that was in sync has all committed records. Any other broker first reads the write-ahead
+logs of deposed leaders. It seals each of them, and reads it once for all partitions that the leader
+led. Then it reads the end of the partition's own log, flushes the batches beyond that end, and
+rebuilds the producers' states. After that, the partition depends only on its own log, and on this
+leader's memory and write-ahead log.
   K1  sealed logs are read first, the partition's own log after them (WAL.md 5)
-  K2  nothing is served before everything found is flushed, so recovery never needs two generations
-  K3  every step may be repeated: after an error of the store all is done again from what is there
-  K4  the first that an epoch itself puts into the log is its leader's fence. What deposed leaders
-      still flush after it meets the fence; what they flushed before it was found. Where memory
-      alone may hold what is committed, or a leader died while it recovered, nothing else would tell
-      them that it is too late
-  K5  an epoch that ended meanwhile stops at the next step and changes nothing but the log, where
-      what it flushed is what any leader would have
-  K6  write-ahead logs are left unread only by whom the metadata shows in sync beside others: by
-      L2 of `cluster.leadership` nothing was committed that it did not have, and an incarnation that
-      lost its memory left every ISR when it was replaced
+  K2  a leader serves only after it has flushed all batches that it found. So recovery never needs
+      the write-ahead logs of two generations of leaders
+  K3  every step may be repeated: after an error of the store, recovery starts again from the
+      present state of the storage
+  K4  the first object that an epoch itself puts into the log is its leader's fence. Recovery found
+      all that deposed leaders flushed before it; a later flush of theirs conflicts with it. Nothing
+      else stops them where memory alone may hold committed records, or where a leader died during
+      its recovery
+  K5  if the epoch ends meanwhile, recovery stops at the next step. It has then changed only the
+      log, and any leader would have flushed the same records
+  K6  recovery skips the write-ahead logs only if the metadata shows this broker in sync beside
+      other brokers. By L2 of `cluster.controller.leader_state` it then has every committed record.
+      An incarnation that lost its memory left every ISR when it was replaced
 
-Which partitions are recovered first, when a broker has many to take over at once.
+RecoveryQueue: the order of recoveries when a broker takes over many partitions. Clients wait for
+the partitions that they write to. Partitions of internal topics may be many more and are mostly
+empty, and their clients retry by themselves. So they get few places while any other partition
+recovers, and all places afterwards.
 
-Clients wait for the partitions they write. Those of the internal topics may be many more, hold
-nothing as a rule, and their clients ask again by themselves: while any other partition is being
-recovered they get few places, and all of them afterwards.
-
-What a new leader has beyond the partition's own log: sealed WALs, and its own replica's tail.
-
-Pure. Batches of one leader epoch are one sequence, of which every copy is a prefix; a leader begins
-only after all it found is in the partition's own log. So among batches at one offset the highest
-epoch is right, and a batch of a lower epoch than what lies before it was never committed.
-  J1  what is returned joins the end of the log, batch to batch, and epochs never fall
-  J2  everything in the sealed logs is in it; the tail only goes on where they end
+`merged` (pure): the batches that a new leader has beyond the partition's own log, from sealed WALs
+and its own replica's tail. The batches of one leader epoch are one sequence, and every copy is a
+prefix of it. A leader begins only after all batches that it found are in the partition's own log.
+So among batches at one offset the one with the highest epoch is right. A batch with a lower epoch
+than the batch before it was never committed.
+  J1  the result continues the end of the log without gaps, and epochs never fall
+  J2  the result has all batches of the sealed logs; the tail only continues where they end
 """
 
 from __future__ import annotations
@@ -64,15 +66,15 @@ from sparklog.protocol.records.header import parse_header
 
 
 def merged(view: PartitionView, sealed: Sequence[WalBatch], tail: Tail) -> list[bytes]:
-    """Return the batches from the end of `view` on that the new leader brings into the log.
+    """Return the batches from the end of `view` on that the new leader flushes to the log.
 
     Args:
-        view: of the partition's own log, looked at after the sealed logs were read.
+        view: of the partition's own log, read after the sealed logs.
         sealed: from `recover_batches`.
-        tail: what this broker's replica holds, as a follower or as a leader of earlier epochs.
+        tail: of this broker's replica, as a follower or as the leader of earlier epochs.
 
     Raises:
-        DataCorrupt: the tail has a later epoch where a sealed log has an older one.
+        DataCorrupt: at one offset the tail has a later epoch than a sealed log.
     """
     batches = [batch.data for batch in sealed]
     end, epoch = view.end_offset, view.leader_epoch
@@ -104,18 +106,18 @@ def _continued(tail: Tail, end: int, epoch: int) -> list[bytes]:
 
 
 AT_ONCE: Final = 24
-"""As many as the store is asked at once: each waits for it most of the time."""
+"""Recoveries at once; the same as the store's concurrent requests, since each mostly waits."""
 BESIDE_OTHERS: Final = 1
-"""Internal partitions that are recovered at once beside others."""
+"""Internal partitions that recover at once while partitions of users recover."""
 
 
 class RecoveryQueue:
-    """Gives out places. The event loop's only."""
+    """Places for concurrent recoveries. Not thread-safe: for the event loop only."""
 
     def __init__(self) -> None:
         """Begin with every place free."""
         self._others = 0
-        """Partitions of users that want to be recovered, or are."""
+        """Partitions of users that wait for recovery or recover."""
         self._placed = 0
         self._placed_internal = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -123,7 +125,7 @@ class RecoveryQueue:
 
     @contextmanager
     def wanting(self, *, internal: bool) -> Iterator[None]:
-        """Say that a partition is to be recovered, before it waits for anything."""
+        """Announce that a partition is to recover, before it waits for anything."""
         self._others += not internal
         try:
             yield
@@ -133,7 +135,7 @@ class RecoveryQueue:
 
     @asynccontextmanager
     async def place(self, *, internal: bool) -> AsyncIterator[None]:
-        """Wait for a place, and give it back afterwards."""
+        """Wait for a place, and return it afterwards."""
         await self._come(internal)
         try:
             yield
@@ -167,7 +169,7 @@ class RecoveryQueue:
 
 
 def _called(turn: asyncio.Future[None]) -> bool:
-    """Call who waits; False when nobody does any more."""
+    """Wake the recovery that waits; return False if it was cancelled."""
     if turn.done():
         return False
     turn.set_result(None)
@@ -184,10 +186,10 @@ RETRY_LONGEST_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A partition that is ready to be served."""
+    """The state of a partition that is ready to serve."""
 
     view: PartitionView
-    """Its end is the end of the log."""
+    """Of the partition's own log; its end is the log end offset."""
     producers: ProducerStates
 
 
@@ -200,14 +202,14 @@ class LeaderRecovery:
         self._order = RecoveryQueue()
         self._sealed: dict[str, asyncio.Task[SealedTail]] = {}
         self._users: Counter[str] = Counter()
-        """How many recoveries go on that may need a sealed log."""
+        """For each sealed log, the number of running recoveries that may need it."""
         self._interrupted = RateLimitedLog()
 
     async def recover(self, role: RecoveringPartition) -> Recovered | None:
-        """Recover a partition; None when its epoch ended, or a later one is in the log already.
+        """Recover a partition; return None if its epoch ended or the log has a later epoch.
 
-        Waits for a store that does not answer. What is damaged is tried again too, seldom: somebody
-        may mend it.
+        Retries while the store does not respond. Retries seldom if the log is damaged, because the
+        operator may repair it.
         """
         self._users.update(role.wals)
         try:
@@ -216,7 +218,7 @@ class LeaderRecovery:
             self._users.subtract(role.wals)
             for name in role.wals:
                 if not self._users[name]:
-                    # Nobody is left who needs what was read.
+                    # No other recovery needs this log.
                     del self._users[name]
                     reading = self._sealed.pop(name, None)
                     if reading is not None:
@@ -236,7 +238,7 @@ class LeaderRecovery:
                 self._interrupted.warn(logger, text, role.where, error)
             except DataCorrupt as error:
                 before, role.damage = role.damage, damaged(role.layout, error)
-                if str(before) != str(role.damage):  # tried again and again: said once
+                if str(before) != str(role.damage):  # log a damage once, not at each retry
                     logger.exception("recovery is impossible: %s", role.damage)
                 backoff.skip_to_longest()
             await asyncio.wait([role.ended], timeout=backoff.next_s())
@@ -256,7 +258,7 @@ class LeaderRecovery:
             return await self._led(role, view) if role.live else None
 
     async def _led(self, role: RecoveringPartition, view: PartitionView) -> Recovered | None:
-        """Put the fence at the end of `view`, and meanwhile see what producers came to."""
+        """Put the fence at the end of `view`, and load the producers' states meanwhile."""
         nonce = new_nonce(self._environment.entropy)
         now_ms = self._environment.clock.now_ms()
         loading = spawn(self._run(load_producers(view, now_ms)))
@@ -265,7 +267,7 @@ class LeaderRecovery:
             producers = await loading
         finally:
             loading.cancel()
-        if marked.end_offset > view.end_offset:  # a deposed leader's flush came before
+        if marked.end_offset > view.end_offset:  # a deposed leader flushed before the fence
             producers = await self._run(load_producers(marked, now_ms))
         return Recovered(marked, producers) if role.live else None
 
@@ -291,7 +293,7 @@ class LeaderRecovery:
         return await self._run(flush_at(view, draft, role.leader_epoch))
 
     async def _sealed_tail(self, name: str) -> SealedTail:
-        """Read a sealed log once for all who need it now."""
+        """Seal and read a write-ahead log, once for all present recoveries that need it."""
         reading = self._sealed.get(name)
         if reading is None or (reading.done() and (reading.cancelled() or reading.exception())):
             broker_id, _, incarnation = name.partition("-")
@@ -316,13 +318,13 @@ def _check_newest(view: PartitionView, role: RecoveringPartition) -> None:
 
 
 def _check_joined(view: PartitionView, role: RecoveringPartition) -> None:
-    """Look whether what this broker holds joins the log, if nothing else is looked at (K6)."""
+    """Raise if recovery relies on this broker's tail alone (K6), but the tail leaves a gap."""
     tail = role.held.tail
     if role.has_all and tail.start_offset > view.end_offset:
         role.has_all = False
         raise Unavailable(
-            "what was replicated does not join the partition's log; deposed leaders' logs are read "
-            f"as well. partition={role.where} log_end_offset={view.end_offset} "
+            "a gap is between the partition's log and this replica; recovery reads the write-ahead "
+            f"logs as well. partition={role.where} log_end_offset={view.end_offset} "
             f"tail_start_offset={tail.start_offset}"
         )
 
@@ -346,14 +348,14 @@ def _beyond(batches: list[bytes], end_offset: int) -> list[bytes]:
 
 
 def _read(reading: asyncio.Task[SealedTail]) -> None:
-    """Say, once for all who wanted to know, what a log has lost; take note of an error."""
+    """Log, once per sealed log, the batches that it lost; mark an exception as retrieved."""
     if reading.cancelled() or reading.exception() is not None:
         return
     tail = reading.result()
     if tail.broken_at is not None:
         logger.error(
-            "an object of a write-ahead log that was not forced to the disk is torn or gone, as "
-            "after a power cut with wal.fsync=false: what was acknowledged from there on and not "
-            "flushed is lost unless the log was cleared by now. object=%s",
+            "a write-ahead log has a torn or missing object, as after a power cut with "
+            "wal.fsync=false: records acknowledged from there on and not flushed are lost, "
+            "unless the log was cleared by now. object=%s",
             tail.layout.key(tail.broken_at),
         )
