@@ -11,12 +11,11 @@ from sparklog.client.security_settings import SaslSettings
 from sparklog.client.token_source import bearer_token
 from sparklog.core.entropy import Entropy
 from sparklog.core.errors import SaslAuthenticationFailed, UnsupportedSaslMechanism
+from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages.schemas import request_schema
 from sparklog.security.sasl.client import SaslLogin, sasl_exchange
 from sparklog.security.sasl.mechanism import SaslFailure
 
-HANDSHAKE: Final = 17
-AUTHENTICATE: Final = 36
 VERSION: Final = 1
 """Of both messages: the first with tokens in frames, and with the duration of a session."""
 STEPS_MAX: Final = 5
@@ -42,7 +41,7 @@ def log_in(
     """
     token = bearer_token(sasl) if sasl.mechanism == "OAUTHBEARER" else ""
     login = SaslLogin(sasl.mechanism, sasl.user, sasl.password, token)
-    answer = call(request_schema(HANDSHAKE, VERSION)(mechanism=sasl.mechanism))
+    answer = call(request_schema(Api.SASL_HANDSHAKE, VERSION)(mechanism=sasl.mechanism))
     code = int(answer.error_code)
     if code == UNSUPPORTED_MECHANISM:
         raise UnsupportedSaslMechanism(
@@ -55,7 +54,7 @@ def log_in(
     exchange = sasl_exchange(login, entropy)
     out = next(exchange)
     for _ in range(STEPS_MAX):
-        answer = call(request_schema(AUTHENTICATE, VERSION)(auth_bytes=out))
+        answer = call(request_schema(Api.SASL_AUTHENTICATE, VERSION)(auth_bytes=out))
         if int(answer.error_code):
             raise of_code(
                 int(answer.error_code),

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from enum import StrEnum
 from typing import Final
 
 from sparklog.core.config.properties import is_reference
@@ -24,6 +23,7 @@ from sparklog.security.jaas import (
     parse_jaas,
 )
 from sparklog.security.pem import normal_pem
+from sparklog.security.protocol import SecurityProtocol
 
 OAUTHBEARER: Final = "OAUTHBEARER"
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
@@ -98,25 +98,6 @@ _WITHOUT_EFFECT: Final = (
 _PREFIXES: Final = ("enable.ssl.", "enable.sasl.", "sasl.", "security.", "ssl.")
 _JAVA_STORES: Final = ("JKS", "PKCS12")
 _TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
-
-
-class SecurityProtocol(StrEnum):
-    """Kafka's security protocols."""
-
-    PLAINTEXT = "PLAINTEXT"
-    SSL = "SSL"
-    SASL_PLAINTEXT = "SASL_PLAINTEXT"
-    SASL_SSL = "SASL_SSL"
-
-    @property
-    def tls(self) -> bool:
-        """Return True if connections are encrypted."""
-        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
-
-    @property
-    def sasl(self) -> bool:
-        """Return True if clients log in."""
-        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ class Api(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -47,6 +48,7 @@ class Api(IntEnum):
     ALTER_CONFIGS = 33
     ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
@@ -110,6 +112,7 @@ APIS: Final[dict[Api, Versions]] = {
     Api.SYNC_GROUP: Versions(0, 5),
     Api.DESCRIBE_GROUPS: Versions(0, 6),
     Api.LIST_GROUPS: Versions(0, 5),
+    Api.SASL_HANDSHAKE: Versions(0, 1),
     Api.API_VERSIONS: Versions(0, 5),
     Api.CREATE_TOPICS: Versions(2, 7),
     Api.DELETE_TOPICS: Versions(1, 6),
@@ -128,6 +131,7 @@ APIS: Final[dict[Api, Versions]] = {
     Api.ALTER_CONFIGS: Versions(0, 2),
     Api.ALTER_REPLICA_LOG_DIRS: Versions(1, 2),
     Api.DESCRIBE_LOG_DIRS: Versions(1, 5),
+    Api.SASL_AUTHENTICATE: Versions(0, 2),
     Api.CREATE_PARTITIONS: Versions(0, 3),
     Api.DELETE_GROUPS: Versions(0, 3),
     Api.ELECT_LEADERS: Versions(0, 2),

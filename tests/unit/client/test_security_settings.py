@@ -15,12 +15,12 @@ from sparklog.client.security_settings import (
     MECHANISMS,
     SECRETS,
     ClientSecurity,
-    SecurityProtocol,
     inline_secrets,
     librdkafka_settings,
     parse_security,
 )
 from sparklog.core.errors import InvalidConfig
+from sparklog.security.protocol import SecurityProtocol
 
 MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 SCRAM = {

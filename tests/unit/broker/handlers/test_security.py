@@ -86,6 +86,17 @@ def test_scram_credentials_are_absent_and_cannot_be_created() -> None:
     tell(story)
 
 
+def test_sasl_is_an_illegal_state_where_no_login_is_expected() -> None:
+    async def story(node: ToyNode) -> None:
+        chosen = await node.ask(build_request(Api.SASL_HANDSHAKE, 1, mechanism="PLAIN"))
+        assert (chosen.error_code, chosen.mechanisms) == (ErrorCode.illegal_sasl_state, ())
+        token = await node.ask(build_request(Api.SASL_AUTHENTICATE, 2, auth_bytes=b"x"))
+        assert token.error_code is ErrorCode.illegal_sasl_state
+        assert "expects no login" in token.error_message
+
+    tell(story)
+
+
 def test_resources_with_settings_are_listed_by_type() -> None:
     async def listed(node: ToyNode, *types: int, version: int = 1) -> list[tuple[str, int]]:
         more: dict[str, Any] = {"resource_types": types} if version else {}
