@@ -7,14 +7,14 @@ The configuration of a partition's log, from its topic's settings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from threading import RLock
 
+from sparklog.cluster.metadata import access_changes, snapshot
 from sparklog.cluster.metadata import changes as client_quotas
 from sparklog.cluster.metadata import changes as registry
 from sparklog.cluster.metadata import records as codec
-from sparklog.cluster.metadata import snapshot
 from sparklog.cluster.metadata.image import MetadataImage, Topic
 from sparklog.cluster.metadata.records import EVERY_BROKER, Record
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
@@ -29,6 +29,8 @@ from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, PartitionLayo
 from sparklog.log.manifest.tombstone import deletable_objects, write_tombstone
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.partition_log import LogConfig, PartitionLog
+from sparklog.security.acls import AclBinding, AclFilter, check_binding
+from sparklog.security.sasl.credentials import ITERATIONS_MIN, ScramMechanism, new_credential
 from sparklog.store.base import ObjectNotFound, ObjectStore
 from sparklog.store.open import open_store
 
@@ -244,6 +246,94 @@ class Log(Closeable):
         """
         entity = entity_of(parts)
         self._decide(lambda now: client_quotas.alter(now, entity, changes))
+
+    def users(self) -> Mapping[str, Mapping[ScramMechanism, int]]:
+        """Return the users: for each name, the iterations of its credentials by mechanism."""
+        return {
+            name: {mechanism: one.iterations for mechanism, one in credentials.items()}
+            for name, credentials in self.refresh().scram_credentials.items()
+        }
+
+    def set_password(
+        self,
+        user: str,
+        password: str,
+        mechanisms: Collection[ScramMechanism] = tuple(ScramMechanism),
+        iterations: int = ITERATIONS_MIN,
+    ) -> None:
+        """Create a user or change a password; the log gets only keys that derive from it.
+
+        A credential of a mechanism that is not among `mechanisms` keeps its password.
+        Cost: a derivation for each mechanism, 1.5 to 20 ms.
+
+        Raises:
+            UnacceptableCredential: the name, the password or the iterations; see `credentials`.
+        """
+        made = {
+            mechanism: new_credential(mechanism, password, self._entropy, iterations)
+            for mechanism in mechanisms
+        }
+        self._decide(
+            lambda now: [
+                record
+                for mechanism, credential in made.items()
+                for record in access_changes.set_credential(now, user, mechanism, credential)
+            ]
+        )
+
+    def remove_password(
+        self, user: str, mechanisms: Collection[ScramMechanism] | None = None
+    ) -> None:
+        """Delete a user's credentials, by default all of them; without any there is no user.
+
+        Raises:
+            ResourceNotFound: no such user, or not one of the mechanisms.
+        """
+
+        def decide(now: MetadataImage) -> list[Record]:
+            own = tuple(now.scram_credentials.get(user, ())) or tuple(ScramMechanism)
+            return [
+                record
+                for mechanism in (own if mechanisms is None else mechanisms)
+                for record in access_changes.delete_credential(now, user, mechanism)
+            ]
+
+        self._decide(decide)
+
+    def acls(self, wanted: AclFilter | None = None) -> list[AclBinding]:
+        """Return the ACLs that a filter matches, by default all, in the order of creation."""
+        acls = self.refresh().acls.values()
+        return [acl for acl in acls if wanted is None or wanted.matches(acl)]
+
+    def create_acls(self, acls: Iterable[AclBinding]) -> None:
+        """Create ACLs, all or none; those that exist stay as they are.
+
+        Raises:
+            InvalidRequest: an ACL that Kafka rejects, or the cluster would have too many.
+        """
+        named = {acl: new_topic_id(self._entropy) for acl in acls}
+        for acl in named:
+            check_binding(acl)
+
+        def decide(now: MetadataImage) -> list[Record]:
+            known = access_changes.NewAcls(now)
+            return [r for acl, acl_id in named.items() for r in known.create(acl, acl_id)]
+
+        self._decide(decide)
+
+    def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
+        """Delete each ACL that one of the filters matches, and return the deleted ones."""
+        given = list(filters)
+        deleted: dict[str, AclBinding] = {}
+
+        def decide(now: MetadataImage) -> list[Record]:
+            ids = [one for wanted in given for one in access_changes.matching_acls(now, wanted)]
+            deleted.clear()
+            deleted.update((one, now.acls[one]) for one in ids)
+            return access_changes.delete_acls(now, deleted)
+
+        self._decide(decide)
+        return list(deleted.values())
 
     def partition(self, topic: str, partition: int) -> PartitionLog:
         """Return one partition's log; the same object for the same topic id and settings.

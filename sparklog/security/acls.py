@@ -182,8 +182,7 @@ def checked_binding(
     """Return the ACL that a request or a record of a client describes.
 
     Raises:
-        InvalidRequest: a code is unknown, a name is empty or too long, the type has no such
-            operation, or the host is no address.
+        InvalidRequest: a code is unknown, or as `check_binding`.
     """
     try:
         acl = AclBinding(
@@ -197,6 +196,17 @@ def checked_binding(
         )
     except ValueError as error:
         raise InvalidRequest(f"the ACL has a code that Kafka lacks. reason={error}") from error
+    check_binding(acl)
+    return acl
+
+
+def check_binding(acl: AclBinding) -> None:
+    """Check an ACL that is to be created.
+
+    Raises:
+        InvalidRequest: a wrong name, an operation that the type lacks, a host that is no address,
+            or a code of filters.
+    """
     _check_resource(acl)
     operations = OPERATIONS[acl.resource_type]
     if acl.operation != AclOperation.ALL and acl.operation not in operations:
@@ -206,8 +216,7 @@ def checked_binding(
         )
     if acl.permission == AclPermission.ANY:
         raise InvalidRequest("an ACL either allows or denies; ANY is of filters only.")
-    _check_host(host)
-    return acl
+    _check_host(acl.host)
 
 
 def _check_resource(acl: AclBinding) -> None:

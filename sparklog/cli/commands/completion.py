@@ -15,11 +15,13 @@ from sparklog.cli.output import Output
 
 TOPIC_OPTIONS = ("--topic", "--entity-name")
 FILE_OPTIONS = (
+    "--command-config",
     "--file",
     "--files",
     "--from-file",
     "--jobs",
     "--offset-json-file",
+    "--password-file",
     "--path-to-json-file",
     "--reassignment-json-file",
     "--root",

@@ -22,30 +22,38 @@ USERS_MAX = 10_000
 USER_CHARS_MAX = 255
 
 
-def create_acl(image: MetadataImage, acl: AclBinding, acl_id: str) -> list[Record]:
-    """Return the record of a new ACL; none if the cluster has the ACL already.
+class NewAcls:
+    """The ACLs of an image, and those that are created on top of it one after the other."""
 
-    Raises:
-        InvalidRequest: the cluster has too many ACLs.
-    """
-    if acl in image.acls.values():
-        return []
-    if len(image.acls) >= ACLS_MAX:
-        raise InvalidRequest(
-            f"the cluster has too many ACLs; use prefixes and wildcards. most={ACLS_MAX}"
-        )
-    return [
-        AccessControlEntryRecord(
-            acl_id,
-            int(acl.resource_type),
-            acl.resource_name,
-            int(acl.pattern_type),
-            str(acl.principal),
-            acl.host,
-            int(acl.operation),
-            int(acl.permission),
-        )
-    ]
+    def __init__(self, image: MetadataImage) -> None:
+        """Begin with the ACLs of `image`. Cost: one look at each of them."""
+        self._acls = set(image.acls.values())
+
+    def create(self, acl: AclBinding, acl_id: str) -> list[Record]:
+        """Return the record of a new ACL; none if the cluster has the ACL already.
+
+        Raises:
+            InvalidRequest: the cluster has too many ACLs.
+        """
+        if acl in self._acls:
+            return []
+        if len(self._acls) >= ACLS_MAX:
+            raise InvalidRequest(
+                f"the cluster has too many ACLs; use prefixes and wildcards. most={ACLS_MAX}"
+            )
+        self._acls.add(acl)
+        return [
+            AccessControlEntryRecord(
+                acl_id,
+                int(acl.resource_type),
+                acl.resource_name,
+                int(acl.pattern_type),
+                str(acl.principal),
+                acl.host,
+                int(acl.operation),
+                int(acl.permission),
+            )
+        ]
 
 
 def matching_acls(image: MetadataImage, wanted: AclFilter) -> list[str]:

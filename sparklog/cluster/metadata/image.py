@@ -251,8 +251,8 @@ class _Change:
         self._group_configs = before.group_configs
         self._client_quotas = before.client_quotas
         self._strange = before.strange
-        self._acls = before.acls
-        self._scram_credentials = before.scram_credentials
+        self._acls: dict[str, AclBinding] | None = None
+        self._scram_credentials: dict[str, Mapping[ScramMechanism, ScramCredential]] | None = None
         self._heartbeats = before.heartbeats
 
     def apply(self, record: Record | None, offset: int) -> None:
@@ -308,8 +308,10 @@ class _Change:
             self._strange,
             self._heartbeats,
             cluster_secret=self._secret,
-            acls=self._acls,
-            scram_credentials=self._scram_credentials,
+            acls=self._before.acls if self._acls is None else self._acls,
+            scram_credentials=self._before.scram_credentials
+            if self._scram_credentials is None
+            else self._scram_credentials,
         )
 
     def _own_topics(self) -> dict[str, Topic]:
@@ -378,13 +380,14 @@ class _Change:
             topics[name] = replace(topic, defaults=self._topic_defaults)
 
     def _acl(self, record: AccessControlEntryRecord | RemoveAccessControlEntryRecord) -> None:
-        others = {k: acl for k, acl in self._acls.items() if k != record.acl_id}
+        if self._acls is None:
+            self._acls = dict(self._before.acls)
+        self._acls.pop(record.acl_id, None)
         if isinstance(record, AccessControlEntryRecord):
             try:
-                others[record.acl_id] = acl_of(record)
+                self._acls[record.acl_id] = acl_of(record)
             except InvalidRequest:  # an operation or a pattern of a newer version
                 self._strange = True
-        self._acls = others
 
     def _scram_credential(
         self, record: UserScramCredentialRecord | RemoveUserScramCredentialRecord
@@ -392,15 +395,17 @@ class _Change:
         if record.mechanism not in ScramMechanism.__members__.values():
             self._strange = True
             return
+        if self._scram_credentials is None:
+            self._scram_credentials = dict(self._before.scram_credentials)
         mechanism = ScramMechanism(record.mechanism)
-        own = dict(self._scram_credentials.get(record.name, {}))
+        own = dict(self._scram_credentials.pop(record.name, {}))
         own.pop(mechanism, None)
         if isinstance(record, UserScramCredentialRecord):
             own[mechanism] = ScramCredential(
                 record.salt, record.stored_key, record.server_key, record.iterations
             )
-        others = {name: one for name, one in self._scram_credentials.items() if name != record.name}
-        self._scram_credentials = {**others, record.name: own} if own else others
+        if own:
+            self._scram_credentials[record.name] = own
 
     def _registration(
         self, record: BrokerRegistrationChangeRecord | UnregisterBrokerRecord

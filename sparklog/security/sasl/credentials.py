@@ -115,9 +115,13 @@ def new_credential(
         UnacceptableCredential: an empty or very long password, or a wrong number of iterations.
     """
     check_iterations(iterations)
-    if not password or len(password.encode()) > PASSWORD_BYTES_MAX:
+    try:
+        size = len(password.encode())
+    except UnicodeEncodeError:
+        raise UnacceptableCredential("a password is text that UTF-8 can encode.") from None
+    if not 0 < size <= PASSWORD_BYTES_MAX:
         raise UnacceptableCredential(
-            f"a password has 1 to {PASSWORD_BYTES_MAX} bytes. bytes={len(password.encode())}"
+            f"a password has 1 to {PASSWORD_BYTES_MAX} bytes. bytes={size}"
         )
     salt = _salt(int.from_bytes(entropy.random_bytes(17)))
     salted = mechanism.salted_password(password, salt, iterations)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparklog.cluster.metadata import access_changes
+from sparklog.cluster.metadata.access_changes import NewAcls
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import AccessControlEntryRecord, Record
 from sparklog.core.entropy import SYSTEM_ENTROPY
@@ -24,7 +25,7 @@ def applied(image: MetadataImage, records: list[Record]) -> MetadataImage:
 def test_acls_are_created_once_and_deleted_by_a_filter() -> None:
     image = MetadataImage()
     for acl, acl_id in ((READ, "1"), (WRITE, "2"), (READ, "3")):
-        image = applied(image, access_changes.create_acl(image, acl, acl_id))
+        image = applied(image, NewAcls(image).create(acl, acl_id))
     assert dict(image.acls) == {"1": READ, "2": WRITE}
     found = access_changes.matching_acls(image, AclFilter(ResourceType.TOPIC, "orders"))
     assert found == ["1"]
@@ -34,10 +35,10 @@ def test_acls_are_created_once_and_deleted_by_a_filter() -> None:
 
 def test_acls_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access_changes, "ACLS_MAX", 1)
-    image = applied(MetadataImage(), access_changes.create_acl(MetadataImage(), READ, "1"))
-    assert access_changes.create_acl(image, READ, "2") == []
+    image = applied(MetadataImage(), NewAcls(MetadataImage()).create(READ, "1"))
+    assert NewAcls(image).create(READ, "2") == []
     with pytest.raises(InvalidRequest, match="too many ACLs"):
-        access_changes.create_acl(image, WRITE, "2")
+        NewAcls(image).create(WRITE, "2")
 
 
 def test_acl_of_a_newer_version_is_skipped_and_marks_the_image() -> None:
