@@ -1,11 +1,11 @@
-"""The coordinator of groups in one incarnation of a broker: finds the shard, and asks it.
+"""GroupCoordinator: the group coordinator of one incarnation of a broker.
 
-Who asks for a group that another broker coordinates is told so (NotCoordinator), and finds it by
-FindCoordinator. Decisions are the shard's: `coordinator.group_shard`.
+It finds a group's shard and runs the request as an event of the shard, which decides:
+`coordinator.group.shard`. If another broker coordinates the group, the client gets NotCoordinator,
+and finds that broker by FindCoordinator.
 
-What is set for groups, as far as this broker understands it.
-
-The cluster's topics as coordinators of consumer groups need to know them.
+GroupRules gives the configs of groups that this broker understands. TopicsView shows the cluster's
+topics to the shards of consumer groups.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ from sparklog.protocol.topic_ids import topic_id_of, uuid_of
 
 
 class GroupRules:
-    """Tells what is set for a group; what a newer version has stored is left out, and logged."""
+    """The configs of groups. Settings of a newer version are ignored, and logged."""
 
     def __init__(self, metadata: MetadataAccess) -> None:
-        """Go by the newest `metadata` whenever it is asked."""
+        """Read configs from the newest image of `metadata`."""
         self._metadata = metadata
         self._known: dict[str, tuple[Mapping[str, str], Config]] = {}
-        """By group what was stored, and what of it is understood: members ask at each heartbeat."""
+        """By group: the stored and the parsed configs. A cache, since each heartbeat needs them."""
 
     def of(self, group_id: str) -> Config:
-        """Return what is set for a group."""
+        """Return the configs of a group."""
         stored = self._metadata.image.group_configs.get(group_id)
         if stored is None:
             self._known.pop(group_id, None)
@@ -85,16 +85,16 @@ class TopicsView:
     __slots__ = ("_image",)
 
     def __init__(self, image: MetadataImage) -> None:
-        """View `image`."""
+        """Show the topics of `image`."""
         self._image = image
 
     @property
     def version(self) -> int:
-        """Return a number that rises with every change."""
+        """Return a number that increases with every change."""
         return self._image.end_offset
 
     def names(self) -> Iterable[str]:
-        """Return all names."""
+        """Return the names of all topics."""
         return self._image.topics
 
     def find(self, name: str) -> tuple[UUID, int] | None:
@@ -114,7 +114,7 @@ GroupEvent = Callable[[GroupShard, Token, int], CoordinatorResult]
 
 
 class GroupCoordinator:
-    """See the module. Every call raises what says that the group is not served here now.
+    """See the module. Every call raises if this broker does not serve the group now.
 
     Raises:
         NotCoordinator: find the coordinator again.
@@ -129,7 +129,7 @@ class GroupCoordinator:
         metadata: MetadataAccess,
         tasks: TaskScope,
     ) -> None:
-        """Serve nothing yet: the replicas tell `runtime` what is led here."""
+        """Begin without partitions; `runtime` is notified of those that this broker leads."""
         settings, rules = GroupSettings.of(config), GroupRules(metadata)
         self.runtime = CoordinatorRuntime(
             environment,
@@ -147,22 +147,22 @@ class GroupCoordinator:
         self._names = metadata.image.names
 
     async def join(self, asked: JoinRequest) -> JoinResult:
-        """Answer a join, which may take until all members joined."""
+        """Return the result of a join; it may wait until all members have joined."""
         return await self._ask(asked.group_id, lambda s, t, n: s.join(asked, t, n), JoinResult)
 
     async def sync(self, asked: SyncRequest) -> SyncResult:
-        """Answer with an assignment, which may take until the leader brings it."""
+        """Return a member's assignment; it may wait until the group's leader sends it."""
         return await self._ask(asked.group_id, lambda s, t, n: s.sync(asked, t, n), SyncResult)
 
     async def heartbeat(self, asked: HeartbeatRequest) -> ErrorCode:
-        """Take in that a member lives."""
+        """Handle a member's heartbeat in a classic group."""
         return await self._ask(asked.group_id, lambda s, t, n: s.heartbeat(asked, t, n), ErrorCode)
 
     async def consumer_heartbeat(self, asked: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
-        """Take in that a member of a consumer group joins, lives or leaves.
+        """Handle a heartbeat of a consumer group: its member joins, stays or leaves.
 
         Raises, besides:
-            GroupError, InvalidRequest: it is refused.
+            GroupError, InvalidRequest: the group rejects the heartbeat.
         """
         topics = TopicsView(self._metadata.image)
         return await self._ask(
@@ -172,11 +172,11 @@ class GroupCoordinator:
         )
 
     async def leave(self, asked: LeaveRequest) -> LeaveResult:
-        """Let members go."""
+        """Remove members from a classic group."""
         return await self._ask(asked.group_id, lambda s, t, n: s.leave(asked, t, n), LeaveResult)
 
     def partition_of(self, group_id: str) -> int:
-        """Return the partition that keeps a group's offsets."""
+        """Return the partition of `__consumer_offsets` that has a group's state."""
         topic = self._metadata.image.topics.get(GROUPS_TOPIC)
         if topic is None:
             raise NotCoordinator(f"no group has a coordinator yet; find it. group={group_id}")
@@ -190,7 +190,7 @@ class GroupCoordinator:
         For those of a transaction see `CoordinatorRuntime.submit` about `verification`.
 
         Raises, besides:
-            InvalidTxnState: the transaction has not the group's offsets, or has ended.
+            InvalidTxnState: the transaction does not have the group's offsets, or has ended.
             InvalidProducerEpoch: a newer producer has the transaction's producer id.
             RecordTooLarge: too many offsets for one commit.
         """
@@ -211,26 +211,26 @@ class GroupCoordinator:
     async def delete_offsets(
         self, group_id: str, partitions: Iterable[tuple[str, int]]
     ) -> DeletedOffsets:
-        """Forget offsets of a group."""
+        """Delete committed offsets of a group."""
         where = tuple(partitions)
         return await self._ask(
             group_id, lambda s, t, n: s.delete_offsets(group_id, where, t, n), DeletedOffsets
         )
 
     async def describe(self, group_id: str) -> DescribedGroup:
-        """Return what there is to tell of a group."""
+        """Return the description of a group."""
         found = await self._ask(group_id, lambda s, t, n: s.describe((group_id,), t, n), tuple)
         return cast("DescribedGroup", found[0])
 
     async def describe_consumer(self, group_id: str) -> ConsumerGroupDescription | None:
-        """Return what there is to tell of a consumer group; None if it is none."""
+        """Return the description of a consumer group; None if the group is of another type."""
         found = await self._ask(
             group_id, lambda s, t, n: s.describe_consumers((group_id,), t, n), tuple
         )
         return cast("ConsumerGroupDescription | None", found[0])
 
     async def delete(self, group_id: str) -> ErrorCode:
-        """Forget a group without members; one with very many offsets bit by bit."""
+        """Delete a group without members; several events delete one with very many offsets."""
         code: object = None
         while code is None:
             code = await self._ask(group_id, lambda s, t, n: s.delete(group_id, t, n), object)
@@ -240,7 +240,7 @@ class GroupCoordinator:
         """Return all groups that this broker coordinates.
 
         Raises:
-            CoordinatorLoading: not all are known yet.
+            CoordinatorLoading: some shards still load.
         """
         if loading := self.runtime.loading:
             raise CoordinatorLoading(
@@ -256,7 +256,7 @@ class GroupCoordinator:
         return groups
 
     def apply(self, image: MetadataImage) -> None:
-        """Take in the newest metadata: what was committed of deleted topics is forgotten."""
+        """Apply the newest metadata: delete the committed offsets of deleted topics."""
         before, self._names = self._names, image.names
         if before is image.names:
             return
@@ -267,7 +267,7 @@ class GroupCoordinator:
             self._tasks.start(self._forget(deleted), "forget offsets of deleted topics")
 
     async def _forget(self, topics: frozenset[str]) -> None:
-        """Forget offsets in every shard served here. Others' brokers see to theirs."""
+        """Delete offsets of topics in every shard here; other brokers do so in their shards."""
         for partition in sorted(self.runtime.active):
             more = True
             while more:

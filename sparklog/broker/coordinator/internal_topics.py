@@ -1,7 +1,7 @@
-"""The topics that coordinators keep their state in: made by the first request that needs one.
+"""InternalTopic: creates a topic for coordinators' state when a request first needs it.
 
-They are ordinary compacted topics, written by brokers alone. What their records look like is said
-beside the code that writes them, in `coordinator/`.
+Internal topics are ordinary compacted topics that only brokers write to. The modules of
+`coordinator/` that write their records document the formats.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ COMPACTED: Final = {"cleanup.policy": "compact"}
 
 @dataclass(frozen=True, slots=True)
 class InternalTopic:
-    """What an internal topic is made with."""
+    """The settings with which an internal topic is created."""
 
     name: str
     partitions: int
     replication_factor: int
-    """At most: fewer while there are fewer brokers. The storage is one more."""
+    """Most replicas: a cluster with fewer brokers has fewer. The storage is one more copy."""
     configs: Mapping[str, str]
 
     @classmethod
     def of(cls, name: str, config: BrokerConfig) -> InternalTopic:
-        """Return what the settings say of one of the two internal topics."""
+        """Return the settings of one of the two internal topics."""
         prefix = {
             GROUPS_TOPIC: "offsets.topic",
             TRANSACTIONS_TOPIC: "transaction.state.log",
@@ -51,10 +51,10 @@ class InternalTopic:
         )
 
     async def ensure(self, metadata: MetadataAccess, environment: Environment) -> Topic:
-        """Return the topic, which is made if nobody has yet.
+        """Return the topic, after creating it if it is absent.
 
         Raises:
-            CoordinatorNotAvailable: it cannot be made now.
+            CoordinatorNotAvailable: it cannot be created now.
         """
         topic = metadata.image.topics.get(self.name)
         if topic is not None:
@@ -80,6 +80,6 @@ class InternalTopic:
             image = await metadata.decide(create)
         except SparklogError as error:
             raise CoordinatorNotAvailable(
-                f"the internal topic cannot be made now: {error} topic={self.name}"
+                f"the internal topic cannot be created now: {error} topic={self.name}"
             ) from error
         return image.topics[self.name]

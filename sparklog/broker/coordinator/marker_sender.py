@@ -1,10 +1,10 @@
-"""Sends the markers of prepared transactions to the leaders of their partitions, until all have it.
+"""MarkerSender: sends the markers of prepared transactions until each partition has its marker.
 
-Markers for one broker that gather while a request to it is under way go with the next request.
-  M1  a marker is sent again until its partition has it, its topic is gone, or another coordinator
-      has taken over; what was decided is never given up for being slow
-  M2  a transaction is completed after its last marker was committed, not before
-  M3  whoever lost the coordinator's partition sends nothing more
+While a request to a broker is under way, further markers for it gather and go with the next one.
+  M1  a marker is sent again until its partition has it, its topic is deleted, or another
+      coordinator has taken over. There is no timeout: the outcome of a transaction is final
+  M2  a transaction is completed after its last marker is committed, not before
+  M3  a broker that no longer leads the coordinator's partition sends no more markers for it.
 Source: Kafka's TransactionMarkerChannelManager and TransactionMarkerRequestCompletionHandler.
 """
 
@@ -37,7 +37,7 @@ WRITE_TIMEOUT_S: Final = 10.0
 REQUEST_MARKERS_MAX: Final = 1000
 """Partitions in one request."""
 VERSION: Final = 2
-"""Of WriteTxnMarkers: the first that says whether the epoch was raised for the marker."""
+"""The first version of WriteTxnMarkers with a field that the epoch was raised for the marker."""
 PURPOSE: Final = "markers"
 
 Codes = Mapping[Partition, ErrorCode]
@@ -46,16 +46,16 @@ WriteHere = Callable[[Sequence[WriteMarkers]], Awaitable[Sequence[Codes]]]
 Complete = Callable[[int, WriteMarkers], Coroutine[Any, Any, None]]
 
 SUPERSEDED: Final = frozenset({ErrorCode.invalid_producer_epoch})
-"""A later epoch of the producer has written there, so the marker was there before."""
+"""A later epoch of the producer has written there, so the marker was there already."""
 STOPPED: Final = frozenset({ErrorCode.transaction_coordinator_fenced})
 
 
 @dataclass(slots=True, eq=False)
 class _Sending:
-    """One transaction that ends."""
+    """The markers of one transaction that are not confirmed yet."""
 
     coordinating: int
-    """The partition of the coordinator."""
+    """The partition of `__transaction_state` whose shard coordinates the transaction."""
     wanted: WriteMarkers
     remaining: set[Partition]
     live: bool = True
@@ -64,7 +64,7 @@ class _Sending:
 
 @dataclass(slots=True)
 class _Peer:
-    """What waits to be sent to one broker."""
+    """The markers that wait for a request to one broker."""
 
     gathered: dict[_Sending, set[Partition]] = field(default_factory=dict)
     busy: bool = False
@@ -82,7 +82,7 @@ class MarkerSender:
         write_here: WriteHere,
         complete: Complete,
     ) -> None:
-        """Send through `network`; tell `complete` of each transaction that has all markers."""
+        """Send through `network`; call `complete` for each transaction with all its markers."""
         self._network = network
         self._metadata = metadata
         self._broker_id = broker_id
@@ -93,7 +93,7 @@ class MarkerSender:
         self._peers: defaultdict[int, _Peer] = defaultdict(_Peer)
 
     def send(self, coordinating: int, wanted: WriteMarkers) -> None:
-        """See to it that every partition of a transaction gets its marker."""
+        """Send every partition of a transaction its marker, until all have it."""
         key = coordinating, wanted.transactional_id
         before = self._sending.get(key)
         if before is not None:
@@ -102,12 +102,12 @@ class MarkerSender:
         self._route(sending, wanted.partitions)
 
     def forget(self, coordinating: int) -> None:
-        """Send nothing more on behalf of a coordinator's partition that is led elsewhere."""
+        """Stop sending markers for a coordinator's partition that another broker leads."""
         for key in [key for key in self._sending if key[0] == coordinating]:
             self._sending.pop(key).live = False
 
     def _route(self, sending: _Sending, partitions: Iterable[Partition]) -> None:
-        """Give each partition's marker to whoever leads it."""
+        """Queue each partition's marker for the leader of that partition."""
         if not sending.live:
             return
         image = self._metadata.image
@@ -115,7 +115,7 @@ class MarkerSender:
         for partition in sorted(partitions):
             topic = image.topics.get(partition[0])
             if topic is None or partition[1] >= topic.partitions:
-                sending.remaining.discard(partition)  # deleted, and with it what was written
+                sending.remaining.discard(partition)  # deleted together with its records
                 continue
             state = image.partition(PartitionId(topic.topic_id, partition[1]))
             if state is None or state.leader not in image.brokers:
@@ -131,7 +131,7 @@ class MarkerSender:
         self._look_whether_done(sending)
 
     def _again(self, sending: _Sending, partitions: set[Partition]) -> None:
-        """Try some partitions again after a pause."""
+        """Route the markers of some partitions again after a pause."""
         loop = asyncio.get_running_loop()
         loop.call_later(sending.backoff.next_s(), self._route, sending, partitions)
 
@@ -145,7 +145,7 @@ class MarkerSender:
             )
 
     async def _work(self, broker_id: int, peer: _Peer) -> None:
-        """Send what gathers for one broker, until nothing does."""
+        """Send the gathered markers to one broker, until none is left."""
         while peer.gathered:
             taken = _take(peer)
             if not taken:
@@ -180,7 +180,7 @@ class MarkerSender:
         self._sending.pop((sending.coordinating, sending.wanted.transactional_id), None)
 
     async def _write(self, broker_id: int, wanted: Sequence[WriteMarkers]) -> Sequence[Codes]:
-        """Write markers at a broker; what fails as a whole is to be tried again."""
+        """Write markers at a broker. If the whole request fails, return no codes: send again."""
         if broker_id == self._broker_id:
             return await self._write_here(wanted)
         broker = self._metadata.image.brokers.get(broker_id)
@@ -200,14 +200,14 @@ class MarkerSender:
 
 
 def _take(peer: _Peer) -> dict[_Sending, set[Partition]]:
-    """Take as many markers as one request carries."""
+    """Remove and return the markers of the next request."""
     taken: dict[_Sending, set[Partition]] = {}
     count = 0
     producers: set[int] = set()
     for sending in list(peer.gathered):
         producer_id = sending.wanted.producer.producer_id
         if producer_id in producers:
-            continue  # answers are told apart by it
+            continue  # the response identifies a marker by its producer id
         if count >= REQUEST_MARKERS_MAX:
             break
         partitions = peer.gathered.pop(sending)

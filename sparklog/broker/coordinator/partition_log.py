@@ -1,7 +1,8 @@
-"""A led partition of an internal topic, as its coordinator uses it: append, wait, read back.
+"""CoordinatorPartition: a led partition of an internal topic, with a coordinator's operations.
 
-An object stands for one leader epoch, as `LeaderPartition` does; once that is over every call
-raises. Only the coordinator appends here, so what it appended and what it read is all there is.
+An object serves one leader epoch, like `LeaderPartition`; after the epoch its calls raise. Only the
+coordinator appends to the partition. So the records that it read and those that it appended are all
+records.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ from sparklog.protocol.records.header import NO_EPOCH, NO_SEQUENCE, parse_header
 
 
 class LeaderListener(Protocol):
-    """Who looks after the partitions of an internal topic that are served here."""
+    """Gets the changes of leadership of an internal topic's partitions."""
 
     def led(self, partition: int, log: CoordinatorPartition) -> None:
-        """Take in that a partition is served from now on."""
+        """Handle that this broker leads the partition now."""
         ...
 
     def retired(self, partition: int) -> None:
-        """Take in that it is not any more."""
+        """Handle that this broker no longer leads the partition."""
         ...
 
 
 READ_BYTES: Final = 1 << 20
 SEGMENTS_AHEAD: Final = 16
 MEMORY_WAIT_S: Final = 5.0
-"""Longest that an append waits for room in the broker's memory at a time."""
+"""Longest single wait of an append for memory; it waits again while the epoch lasts."""
 
 
 class CoordinatorPartition:
@@ -51,19 +52,19 @@ class CoordinatorPartition:
     def __init__(
         self, led: LeaderPartition, environment: Environment, budget: MemoryBudget
     ) -> None:
-        """Use `led`, whose appends take room of `budget`."""
+        """Use `led`; its appends take their memory from `budget`."""
         self._led = led
         self._environment = environment
         self._budget = budget
 
     @property
     def leader_epoch(self) -> int:
-        """Return the leader epoch that this is."""
+        """Return the leader epoch of this object."""
         return self._led.leader_epoch
 
     @property
     def live(self) -> bool:
-        """Say whether the epoch lasts."""
+        """Return True while the epoch lasts."""
         return self._led.live
 
     @property
@@ -82,7 +83,7 @@ class CoordinatorPartition:
         return self._led.rules.batches.max_message_bytes
 
     def check_ready(self) -> None:
-        """Refuse when an append would be refused now.
+        """Raise if an append would be rejected now.
 
         Raises:
             NotServing: another broker leads the partition, or will in a moment.
@@ -92,7 +93,7 @@ class CoordinatorPartition:
         self._led.leadership.check_enough()
 
     def check_producer(self, producer: ProducerIdentity) -> None:
-        """Refuse a producer that another has replaced.
+        """Raise if a newer producer has replaced this one.
 
         Raises:
             InvalidProducerEpoch: a newer producer has the id.
@@ -102,9 +103,9 @@ class CoordinatorPartition:
     def begin_verification(
         self, producer: ProducerIdentity, *, is_over: bool
     ) -> Verification | None:
-        """Ask what goes with the question whether a transaction has this partition.
+        """Return a verification for the question whether a transaction has this partition.
 
-        None: there is no need to ask. See `ProducerStates.begin_verification`.
+        None: no question is needed. See `ProducerStates.begin_verification`.
         """
         now_ms = self._environment.clock.now_ms()
         return self._led.producers.begin_verification(
@@ -112,7 +113,7 @@ class CoordinatorPartition:
         )
 
     def check_verified(self, producer: ProducerIdentity, verification: Verification | None) -> None:
-        """Refuse the first records of a transaction that its coordinator was not asked about.
+        """Raise for a transaction's first records if its coordinator did not confirm them.
 
         Raises:
             InvalidTxnState: see `ProducerStates.check_verified`.
@@ -122,7 +123,7 @@ class CoordinatorPartition:
     def prepare_marker(
         self, producer: ProducerIdentity, marker: EndTransactionMarker, *, ends_older: bool
     ) -> None:
-        """Take in that a marker will be appended.
+        """Check a marker before its append, and invalidate the producer's pending verification.
 
         Raises:
             InvalidProducerEpoch, TransactionCoordinatorFenced: see `ProducerStates.check_marker`.
@@ -132,7 +133,7 @@ class CoordinatorPartition:
         producers.end_verification(producer.producer_id)
 
     async def reserve_memory(self, size_bytes: int) -> None:
-        """Take room for an append, waiting for it as long as the epoch lasts.
+        """Reserve memory for an append; wait for it as long as the epoch lasts.
 
         Raises:
             NotServing: the epoch ended.
@@ -146,17 +147,18 @@ class CoordinatorPartition:
             return
 
     def release_memory(self, size_bytes: int) -> None:
-        """Return room for what is not appended after all."""
+        """Return the memory of a batch that is not appended after all."""
         self._budget.give_back(size_bytes)
 
     def append(self, batch: CheckedBatch, marker: EndTransactionMarker | None) -> int:
-        """Append a batch, or a marker, for which room was taken; return its end offset.
+        """Append a batch or a marker whose memory is reserved; return its end offset.
 
-        When it raises, nothing was appended, and the room was given back.
+        If it raises, nothing was appended, and the memory is returned.
 
         Raises:
             NotServing, NotEnoughReplicas: see `check_ready`.
-            InvalidProducerEpoch, TransactionCoordinatorFenced: see the checks.
+            InvalidProducerEpoch: see `check_producer`.
+            TransactionCoordinatorFenced: see `prepare_marker`.
         """
         now_ms = self._environment.clock.now_ms()
         try:
@@ -169,17 +171,17 @@ class CoordinatorPartition:
             raise
 
     async def wait_committed(self, end_offset: int, timeout_s: float) -> bool:
-        """Wait until all below `end_offset` is committed; False if it is not in time.
+        """Wait until all below `end_offset` is committed; return False at the timeout.
 
         Raises:
-            NotServing: the epoch ended; whether it will be committed is not known.
+            NotServing: the epoch ended; it is unknown if the records will be committed.
         """
         return await self._led.wait_until_committed(end_offset, timeout_s)
 
     async def read_ahead(self, offset: int) -> int:
-        """Have the next segments read side by side; return the offset up to which they were.
+        """Read the next segments concurrently; return the end offset of the last one.
 
-        Internal topics have many small ones, and whoever loads them reads them all.
+        Internal topics have many small segments, and a loading coordinator reads all of them.
         """
         led = self._led
         entries = [e for e in led.view.entries if e.end_offset > offset][:SEGMENTS_AHEAD]
@@ -188,18 +190,19 @@ class CoordinatorPartition:
         for outcome in await asyncio.gather(*loads, return_exceptions=True):
             if isinstance(outcome, BaseException) and not isinstance(outcome, SparklogError):
                 raise outcome
-        # What could not be read is read again, and its error comes out, when it is asked for.
+        # `read` reads a segment that failed here again, and raises its error.
         return entries[-1].end_offset if entries else self.end_offset
 
     async def read(self, offset: int, limit_offset: int) -> Sequence[bytes]:
-        """Return batches from the one that holds `offset` on, of what is committed.
+        """Return committed batches from the one that holds `offset` on.
 
-        None that begins at `limit_offset` or later: what was read ahead ends there.
+        No batch begins at `limit_offset` or later: the segments read ahead end there.
 
         Raises:
             NotServing: the epoch ended.
-            OffsetOutOfRange: deleted meanwhile; begin again.
-            Unavailable: the store does not answer. DataCorrupt: a segment is damaged.
+            OffsetOutOfRange: the offset was deleted meanwhile; begin again.
+            Unavailable: the store does not respond.
+            DataCorrupt: a segment is damaged.
         """
         led, run = self._led, self._environment.store.run
         if not led.live:
@@ -218,7 +221,7 @@ class CoordinatorPartition:
 def records_batch(
     records: Sequence[CoordinatorRecord], timestamp_ms: int, producer: ProducerIdentity | None
 ) -> CheckedBatch:
-    """Return the batch of these records; with a producer, a part of its transaction."""
+    """Return a batch of these records; with a producer it belongs to its transaction."""
     if len(records) <= SMALL_RECORDS_MAX:
         small = encode_small(
             records,

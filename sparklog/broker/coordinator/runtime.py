@@ -1,15 +1,17 @@
-"""Runs the shards of one internal topic: each lives where its partition is led.
+"""CoordinatorRuntime: runs the shards of one internal topic, each on its partition's leader.
 
-An event changes its shard at once; what it decided is appended with whatever else gathers while an
-append is under way (group commit), and answered when that is committed.
-  R1  a shard is served only after its whole log was replayed, and only in that leader epoch
+An event changes its shard at once. Its records gather while an append is under way, and go into the
+next append (group commit). The caller gets the reply when they are committed.
+  R1  a shard serves only after its whole log was replayed, and only in that leader epoch
   R2  replies go out in the order of the events, after their records are committed
-  R3  when an append fails, the shard has seen what the log has not: it is thrown away, everybody
-      who waits is sent to find the coordinator again, and a fresh shard replays the log
-  R4  markers and records are appended in the order in which the shard took them in
-  R5  an event that cannot be appended now is refused before it changes anything
-One append is in flight per partition. While the storage is away nothing is thrown away: callers are
-told to try again, and what was decided is committed when it is back.
+  R3  if an append fails, the shard has changes that the log lacks. The runtime then drops the
+      shard, sends all waiting callers to find the coordinator again, and replays the log into a
+      new shard
+  R4  markers and records are appended in the order in which the shard applied them
+  R5  an event whose records cannot be appended now is rejected before it changes the shard
+
+One append is in flight per partition. While the storage does not respond, the runtime keeps all
+shards. Callers get a retriable error, and the records are committed when the storage responds.
 Source: Kafka's CoordinatorRuntime; KIP-848 for the idea of a shard.
 """
 
@@ -37,14 +39,15 @@ from sparklog.protocol.records.control import EndTransactionMarker
 logger = logging.getLogger(__name__)
 
 Event = Callable[[S, Token, int], CoordinatorResult]
-"""Changes a shard: gets it, the caller's token and the time. Raises before it changes anything."""
+"""Changes a shard. Arguments: the shard, the caller's token, the time in milliseconds. An event
+that raises has changed nothing."""
 
 REFUSED_AGAIN_S: Final = 0.1
-"""Pause before time is looked at again when nothing could be appended."""
+"""Pause before deadlines are checked again after an event was rejected."""
 
 
 class CoordinatorRuntime(Generic[S]):
-    """See the module. Its owner tells it which partitions are led: `led`, `retired`."""
+    """See the module. Its owner reports the partitions that this broker leads: `led`, `retired`."""
 
     def __init__(
         self,
@@ -61,15 +64,15 @@ class CoordinatorRuntime(Generic[S]):
         """Serve the partitions of `topic` that this broker leads.
 
         Args:
-            environment: the outside world.
-            metadata: tells whose a partition is that is not led here.
-            tasks: end with this incarnation.
+            environment: clock, store and network.
+            metadata: the source of other partitions' leaders.
+            tasks: the scope of this incarnation's tasks.
             topic: the internal topic's name.
-            broker_id: this broker's.
-            make_shard: gets partition and leader epoch, returns an empty shard.
-            commit_timeout_s: longest that a decided reply is held back for its commit.
-            errand: gets a partition and one of its shard's `CoordinatorResult.errands`, once
-            committed.
+            broker_id: this broker's id.
+            make_shard: returns an empty shard for a partition and a leader epoch.
+            commit_timeout_s: longest that a reply waits for the commit of its records.
+            errand: called with a partition and one of its shard's `CoordinatorResult.errands`,
+                after the commit.
         """
         self.topic = topic
         self._environment = environment
@@ -79,40 +82,40 @@ class CoordinatorRuntime(Generic[S]):
         self._shards: ShardDirectory[S] = ShardDirectory(metadata, topic, broker_id)
         self._tokens = count(1)
         self._loader = ShardLoader(environment, topic, make_shard)
-        # Wall time without its jumps: sessions must not end because somebody set the clock.
+        # Wall time without its jumps: sessions must not end because the operator sets the clock.
         loop_ms = int(asyncio.get_running_loop().time() * 1000)
         self._began_ms = environment.clock.now_ms() - loop_ms
 
-    # Told by the replicas.
+    # Called when roles change.
 
     def led(self, partition: int, log: CoordinatorPartition) -> None:
-        """Take in that this broker serves a partition from now on: read its log, then serve."""
+        """Handle that this broker leads a partition now: replay its log, then serve."""
         self.retired(partition)
         led: ShardContext[S] = ShardContext(partition, log, self._expire)
         self._shards.led[partition] = led
         self._tasks.start(self._load(led), f"load {self.topic}-{partition}")
 
     def retired(self, partition: int) -> None:
-        """Take in that a partition is led here no more."""
+        """Handle that this broker no longer leads a partition: fail its waiting callers."""
         led = self._shards.led.pop(partition, None)
         if led is not None:
             led.retired = True
             led.drop(self._shards.elsewhere(partition))
 
-    # For handlers.
+    # Called by handlers.
 
     @property
     def active(self) -> list[int]:
-        """Return the partitions that are served now."""
+        """Return the partitions that serve now."""
         return self._shards.active
 
     @property
     def loading(self) -> list[int]:
-        """Return the partitions whose log is being read."""
+        """Return the partitions whose log is still being replayed."""
         return self._shards.loading
 
     def leader_epoch(self, partition: int) -> int:
-        """Return the leader epoch in which a partition is served here.
+        """Return the leader epoch in which this broker serves a partition.
 
         Raises:
             NotCoordinator, CoordinatorLoading, CoordinatorNotAvailable: see `submit`.
@@ -120,9 +123,9 @@ class CoordinatorRuntime(Generic[S]):
         return self._shards.serving(partition).log.leader_epoch
 
     def begin_verification(self, partition: int, producer: ProducerIdentity) -> Verification | None:
-        """Return what goes with the question whether a transaction has a partition.
+        """Return a verification for the question whether a transaction has a partition.
 
-        None: there is no need to ask, it has records here.
+        None: no question is needed. See `ProducerStates.begin_verification`.
 
         Raises:
             NotCoordinator, CoordinatorLoading, CoordinatorNotAvailable: see `submit`.
@@ -139,24 +142,24 @@ class CoordinatorRuntime(Generic[S]):
         producer: ProducerIdentity | None = None,
         verification: Verification | None = UNVERIFIED,
     ) -> object:
-        """Run an event, and return the reply for its token, of it or of a later event.
+        """Run an event and return the reply to its token, from this event or a later one.
 
         Args:
-            partition: whose shard.
+            partition: the partition of the shard.
             event: see `Event`.
-            producer: whose transaction the records will be part of, if any: refused when stale.
-            verification: what `begin_verification` returned, the transaction's coordinator having
-                agreed since.
+            producer: the producer whose transaction gets the records, if any.
+            verification: the result of `begin_verification`; the transaction's coordinator must
+                have confirmed the partition since.
 
         Raises:
             NotCoordinator: another broker leads the partition.
-            CoordinatorLoading: its log is being read.
-            CoordinatorNotAvailable: nobody leads it, or nothing can be committed now; in that case
-                the event may have happened.
+            CoordinatorLoading: its log is being replayed.
+            CoordinatorNotAvailable: no broker leads it, or nothing can be committed now. In the
+                second case the event may have happened.
             InvalidProducerEpoch: a newer producer has the id.
-            InvalidTxnState: the transaction has not this partition, or has ended.
-            RecordTooLarge: the records are over the topic's `max.message.bytes`.
-            SparklogError: what the event raised, or replied.
+            InvalidTxnState: the transaction does not have this partition, or has ended.
+            RecordTooLarge: the records exceed the topic's `max.message.bytes`.
+            SparklogError: the error that the event raised or replied.
         """
         if producer is None:
             led = self._shards.ready(partition)
@@ -180,14 +183,14 @@ class CoordinatorRuntime(Generic[S]):
         *,
         ends_older: bool = False,
     ) -> None:
-        """Append a marker and have the shard take it in; return once it is committed.
+        """Apply a marker to the shard and append it; return once it is committed.
 
         With `ends_older` the epoch was raised for this marker: see `ProducerStates.check_marker`.
 
         Raises:
             NotCoordinator, CoordinatorLoading, CoordinatorNotAvailable: see `submit`.
             InvalidProducerEpoch: a newer producer has the id.
-            TransactionCoordinatorFenced: a newer transaction coordinator wrote here.
+            TransactionCoordinatorFenced: a newer transaction coordinator wrote a marker before.
         """
         led = self._shards.ready_for(partition, producer)
         led.log.prepare_marker(producer, marker, ends_older=ends_older)
@@ -217,10 +220,10 @@ class CoordinatorRuntime(Generic[S]):
         *,
         own: bool = False,
     ) -> None:
-        """Run an event whose caller waits, or one of our `own` that nobody asked for.
+        """Run an event whose caller waits, or one of the runtime's `own` events.
 
         Raises:
-            SparklogError: what the event raised; it has changed nothing.
+            SparklogError: the error of the event, which has changed nothing.
         """
         shard = led.shard
         assert shard is not None, led.partition
@@ -229,20 +232,21 @@ class CoordinatorRuntime(Generic[S]):
         except SparklogError:
             raise
         except Exception as error:
-            # Half an event may have happened: the log knows what did.
-            logger.exception("a coordinator broke topic=%s-%d", self.topic, led.partition)
-            broke = CoordinatorNotAvailable(f"the coordinator broke: {error!r}")
+            # The event may have changed a part of the shard. The log has the right state.
+            logger.exception("a coordinator event failed topic=%s-%d", self.topic, led.partition)
+            broke = CoordinatorNotAvailable(f"a coordinator event failed: {error!r}")
             self._reload(led, broke, own=own)
             return
         self._take(led, effects, own=own)
         self._arm(led)
 
     def _run_own(self, led: ShardContext[S], event: Callable[[S, int], CoordinatorResult]) -> None:
-        """Run an event of which nobody waits for the outcome; one that cannot be now comes back."""
+        """Run one of the runtime's own events; if it is rejected now, try again after a pause."""
         try:
             self._run(led, event, own=True)
         except SparklogError as error:
-            logger.warning("a coordinator put off %s-%d: %s", self.topic, led.partition, error)
+            text = "a coordinator event is postponed topic=%s-%d %s"
+            logger.warning(text, self.topic, led.partition, error)
             if not led.timer.is_set:
                 led.timer.set(asyncio.get_running_loop().time() + REFUSED_AGAIN_S)
 
@@ -255,7 +259,7 @@ class CoordinatorRuntime(Generic[S]):
                 return
         if effects.records and size_bytes(effects.records) > led.log.batch_bytes_max:
             too_large = RecordTooLarge(
-                "what was decided is over max.message.bytes. "
+                "the coordinator's records exceed max.message.bytes. "
                 f"topic={self.topic} bytes={size_bytes(effects.records)} "
                 f"max.message.bytes={led.log.batch_bytes_max}"
             )
@@ -277,13 +281,13 @@ class CoordinatorRuntime(Generic[S]):
             self._errand(led.partition, errand)
 
     def _arm(self, led: ShardContext[S]) -> None:
-        """Have time looked at when the shard wants it."""
+        """Set the timer for the shard's next deadline."""
         shard = led.shard
         deadline_ms = None if shard is None else shard.next_deadline_ms
         if deadline_ms is None:
             led.timer.cancel()
             return
-        # One that is set for earlier looks too early, and is set again then.
+        # A timer that is set for an earlier time expires too early, and is set again then.
         soon_s = asyncio.get_running_loop().time() + EARLY_S
         led.timer.set_no_later(max((deadline_ms - self._began_ms) / 1000, soon_s))
 
@@ -311,7 +315,7 @@ class CoordinatorRuntime(Generic[S]):
             self._tasks.start(self._append_all(led), f"append {self.topic}-{led.partition}")
 
     async def _append_all(self, led: ShardContext[S]) -> None:
-        """Append what has gathered, and what gathers meanwhile."""
+        """Append the gathered effects, and those that gather meanwhile."""
         shard = led.shard
         while led.gathered and led.shard is shard:
             batches = led.take_gathered(self._environment.clock.now_ms())
@@ -328,10 +332,10 @@ class CoordinatorRuntime(Generic[S]):
     async def _commit(
         self, led: ShardContext[S], shard: S | None, batches: list[PendingBatch]
     ) -> None:
-        """Append batches, wait until they are committed, and give their replies.
+        """Append batches, wait until they are committed, and send their replies.
 
         Raises:
-            SparklogError: not all were appended, or the epoch ended.
+            SparklogError: not all batches were appended, or the epoch ended.
         """
         log, end_offset = led.log, 0
         for batch in batches:
@@ -345,7 +349,7 @@ class CoordinatorRuntime(Generic[S]):
             if led.shard is not shard:
                 return
             slow = CoordinatorNotAvailable(
-                "not committed in time: the storage or a follower is slow; it may be yet. "
+                "not committed in time: the storage or a follower is slow; a commit may follow. "
                 f"topic={self.topic} partition={led.partition}"
             )
             for batch in batches:
@@ -358,7 +362,7 @@ class CoordinatorRuntime(Generic[S]):
     # Loading.
 
     async def _load(self, led: ShardContext[S], pause_s: float = 0.0) -> None:
-        """Make the shard from the log, after a pause, and serve it."""
+        """Replay the log into a new shard, after a pause, and serve it."""
         if pause_s:
             await asyncio.sleep(pause_s)
         shard = await self._loader.load(led)
@@ -370,9 +374,10 @@ class CoordinatorRuntime(Generic[S]):
         self._run_own(led, lambda served, now_ms: served.loaded(now_ms))
 
     def _reload(self, led: ShardContext[S], why: SparklogError, *, own: bool) -> None:
-        """Throw the shard away, and make it again if its partition is still led here.
+        """Drop the shard, and load it again if this broker still leads its partition.
 
-        Callers who break it come at a pace of theirs; what breaks of our `own` is there at once.
+        Callers limit by themselves how often their events break a shard. The runtime's `own` events
+        would run again at once, so a pause comes first.
         """
         led.drop(why)
         if not led.retired:

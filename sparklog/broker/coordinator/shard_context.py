@@ -1,8 +1,8 @@
-"""One partition of an internal topic while it is served here: its shard, and what waits for commit.
+"""ShardContext: a led partition of an internal topic, with its shard and its uncommitted effects.
 
-Effects and markers gather in the order in which the shard took them in; an append takes all that
-have gathered, as one batch where it can: records of a transaction are in batches of their own, as
-the header says whose they are, and a batch stays below the topic's `max.message.bytes`.
+Effects and markers gather in the order in which the shard applied them. An append takes all that
+have gathered, as one batch if possible. Records of a transaction have batches of their own, because
+the batch header names the producer. A batch stays below the topic's `max.message.bytes`.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ S = TypeVar("S", bound=Shard)
 
 RELOAD_FIRST_S: Final = 0.05
 RELOAD_LONGEST_S: Final = 5.0
-"""Pauses before a log is read again: each twice as long as the one before."""
+"""First and longest pause before a log is read again; each is twice as long as the one before."""
 
 
 class QueuedMarker(NamedTuple):
-    """The end of a transaction, to be appended."""
+    """A transaction marker to append."""
 
     producer: ProducerIdentity
     marker: EndTransactionMarker
@@ -50,10 +50,10 @@ class QueuedMarker(NamedTuple):
 
 @dataclass(slots=True)
 class PendingBatch:
-    """What is appended at once, and who hears of it."""
+    """A batch to append, with the replies and errands that follow its commit."""
 
     data: CheckedBatch | None
-    """None: nothing, but its replies have their place behind the batches before."""
+    """None: nothing to append; the replies keep their place behind earlier batches."""
     marker: EndTransactionMarker | None
     replies: Sequence[tuple[Token, object]]
     errands: Sequence[object] = ()
@@ -68,22 +68,22 @@ class ShardContext(Generic[S]):
         log: CoordinatorPartition,
         expire: Callable[[ShardContext[S], float], None],
     ) -> None:
-        """Serve a partition from `log`, once it was read; `expire` is called at deadlines."""
+        """Serve a partition from `log` once it is replayed; `expire` is called at deadlines."""
         self.partition = partition
         self.log = log
         self.shard: S | None = None
-        """None while its log is replayed."""
+        """None while its log is being replayed."""
         self.retired = False
         self.gathered: deque[CoordinatorResult | QueuedMarker] = deque()
         self.waiting: dict[Token, asyncio.Future[object]] = {}
         self.appending = False
         self.timer = DeadlineTimer(partial(expire, self))
         self.served_s = 0.0
-        """Since when there is a shard, by the loop's clock."""
+        """Time at which the shard was loaded, on the loop's clock."""
         self._backoff = Backoff(RELOAD_FIRST_S, RELOAD_LONGEST_S)
 
     def reply(self, replies: Iterable[tuple[Token, object]]) -> None:
-        """Answer those who still wait."""
+        """Send replies to the callers that still wait."""
         for token, reply in replies:
             future = self.waiting.get(token)
             if future is None or future.done():
@@ -94,7 +94,7 @@ class ShardContext(Generic[S]):
                 future.set_result(reply)
 
     def drop(self, why: SparklogError) -> None:
-        """Throw the shard away, and tell all who wait why."""
+        """Drop the shard, and fail all waiting callers with `why`."""
         self.shard = None
         self.gathered.clear()
         self.timer.cancel()
@@ -104,16 +104,17 @@ class ShardContext(Generic[S]):
                 future.set_exception(type(why)(*why.args))
 
     def pause_after_break(self, now_s: float) -> float:
-        """Return how long to wait before a shard that broke unasked is made again.
+        """Return the pause in seconds before a shard that its own event broke is loaded again.
 
-        What breaks one that was just made may be in its log, and breaks the next one as well.
+        If a shard breaks soon after loading, the cause may be in its log. Then the next shard will
+        break as well, so the pauses grow.
         """
         if now_s - self.served_s > RELOAD_LONGEST_S:
             self._backoff.reset()
         return self._backoff.next_s()
 
     def newest_epoch(self, producer_id: int) -> int:
-        """Return the newest epoch of a producer in what has gathered, -1 without any."""
+        """Return the newest epoch of a producer in the gathered effects; -1 if there is none."""
         newest = -1
         for entry in self.gathered:
             other = entry.producer if isinstance(entry, QueuedMarker) else entry.transactional
@@ -122,14 +123,14 @@ class ShardContext(Generic[S]):
         return newest
 
     def has_marker(self, producer_id: int) -> bool:
-        """Say whether a producer's marker has gathered."""
+        """Return True if a marker of the producer waits for an append."""
         return any(
             isinstance(entry, QueuedMarker) and entry.producer.producer_id == producer_id
             for entry in self.gathered
         )
 
     def take_gathered(self, timestamp_ms: int) -> list[PendingBatch]:
-        """Take what has gathered, as the batches that it makes."""
+        """Remove all gathered effects and return them as batches."""
         gathering = _RecordBatcher(timestamp_ms, self.log.batch_bytes_max)
         while self.gathered:
             gathering.add(self.gathered.popleft())
@@ -138,7 +139,7 @@ class ShardContext(Generic[S]):
 
 
 class _RecordBatcher:
-    """Effects on their way into batches."""
+    """Builds batches of effects and markers, in their order."""
 
     def __init__(self, timestamp_ms: int, batch_bytes_max: int) -> None:
         self.batches: list[PendingBatch] = []
@@ -169,7 +170,7 @@ class _RecordBatcher:
         self._errands.extend(entry.errands)
 
     def close(self) -> None:
-        """End the batch that is being gathered."""
+        """Finish the batch under construction, if there is one."""
         if self._records or self._replies or self._errands:
             data = None
             if self._records:

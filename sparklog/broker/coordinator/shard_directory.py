@@ -1,4 +1,7 @@
-"""Which partitions of an internal topic are led here, and why one cannot be served now."""
+"""ShardDirectory: the partitions of an internal topic that this broker leads.
+
+If a partition does not serve now, the directory raises the reason.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,14 @@ from sparklog.core.errors import (
 from sparklog.core.types import PartitionId
 
 GATHERED_MAX: Final = 20_000
-"""Effects that wait for an append: beyond this callers are told to come again."""
+"""Most effects that wait for an append; beyond it callers get a retriable error."""
 
 
 class ShardDirectory(Generic[S]):
-    """See the module. Rule R5 of `coordinator_runtime` is kept by `ready`."""
+    """See the module. `ready` keeps rule R5 of `broker.coordinator.runtime`."""
 
     def __init__(self, metadata: MetadataAccess, topic: str, broker_id: int) -> None:
-        """Lead nothing yet; `metadata` tells whose a partition is that is not led here."""
+        """Begin without partitions; `metadata` has the leaders of the others."""
         self._metadata = metadata
         self._topic = topic
         self._broker_id = broker_id
@@ -34,21 +37,21 @@ class ShardDirectory(Generic[S]):
 
     @property
     def active(self) -> list[int]:
-        """Return the partitions that are served now."""
+        """Return the partitions that serve now."""
         return [number for number, led in self.led.items() if led.shard is not None]
 
     @property
     def loading(self) -> list[int]:
-        """Return the partitions whose log is being read."""
+        """Return the partitions whose log is still being replayed."""
         return [number for number, led in self.led.items() if led.shard is None]
 
     def serving(self, partition: int) -> ShardContext[S]:
-        """Return a partition whose shard is served.
+        """Return a partition whose shard serves.
 
         Raises:
             NotCoordinator: another broker leads the partition.
-            CoordinatorLoading: its log is being read.
-            CoordinatorNotAvailable: nobody leads it.
+            CoordinatorLoading: its log is being replayed.
+            CoordinatorNotAvailable: no broker leads it.
         """
         led = self.led.get(partition)
         if led is None:
@@ -58,11 +61,11 @@ class ShardDirectory(Generic[S]):
         return led
 
     def ready(self, partition: int) -> ShardContext[S]:
-        """Return a partition whose shard may be changed now.
+        """Return a partition whose shard accepts events now.
 
         Raises:
-            NotCoordinator, CoordinatorLoading: as `serving`.
-            CoordinatorNotAvailable: nobody leads it, or nothing can be committed now.
+            NotCoordinator, CoordinatorLoading: see `serving`.
+            CoordinatorNotAvailable: no broker leads it, or nothing can be committed now.
         """
         led = self.serving(partition)
         try:
@@ -83,7 +86,7 @@ class ShardDirectory(Generic[S]):
 
         Raises:
             InvalidProducerEpoch: a newer producer has the id.
-            SparklogError: as `ready`.
+            SparklogError: see `ready`.
         """
         led = self.ready(partition)
         led.log.check_producer(producer)
@@ -97,7 +100,7 @@ class ShardDirectory(Generic[S]):
         return led
 
     def elsewhere(self, partition: int) -> SparklogError:
-        """Return why a partition is not served here, and what a caller does about it."""
+        """Return the error for a partition that this broker does not serve."""
         topic = self._metadata.image.topics.get(self._topic)
         facts = f"topic={self._topic} partition={partition} broker_id={self._broker_id}"
         if topic is None:
@@ -108,7 +111,7 @@ class ShardDirectory(Generic[S]):
         return NotCoordinator(f"another broker is the coordinator; find it again. {facts}")
 
     def is_loading(self, partition: int) -> CoordinatorLoading:
-        """Return the error of a partition whose log is being read."""
+        """Return the error for a partition whose log is still being replayed."""
         return CoordinatorLoading(
             "the coordinator reads its log; try again in a moment. "
             f"topic={self._topic} partition={partition} broker_id={self._broker_id}"

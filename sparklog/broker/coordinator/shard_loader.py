@@ -1,12 +1,12 @@
-"""Makes the shards of one internal topic from their logs, again and again until it works.
+"""ShardLoader: replays the logs of one internal topic into shards, and retries until it succeeds.
 
-A shard is made of all of its log or not at all. What hinders it may pass: the store is away, or too
-few brokers are in sync. A damaged log is tried again too, rarely: somebody may repair it.
+A shard is made of its whole log or not at all. Some causes of failure pass: the store does not
+respond, or too few brokers are in sync. The loader also retries a damaged log, but seldom, because
+the operator may repair it.
 
-Makes a coordinator's state again from the log of its partition.
-
-All that lies in the log when loading begins is waited for to be committed, and then replayed: also
-what an earlier shard of the same leader epoch appended without hearing of it.
+`load` first waits until all records are committed that are in the log when it begins. Then it
+replays them. They may include records of an earlier shard of the same leader epoch, which was
+dropped before it saw their commit.
 """
 
 from __future__ import annotations
@@ -42,17 +42,18 @@ COMMIT_LOOK_S: Final = 5.0
 LOOK_ANEW_S: Final = 0.01
 DECODED_INLINE_BYTES: Final = 16 << 10
 FEW: Final = 16
-"""Records that are replayed sooner than it is found out which of them stand."""
+"""Below this number of records, replaying all is faster than finding the newest of each key."""
 REPLAYED_AT_ONCE: Final = 1000
-"""Records between two looks at the event loop: some 5 ms."""
+"""Records that are replayed before the event loop runs other tasks: about 5 ms."""
 
 
 async def load(log: CoordinatorPartition, shard: Shard, environment: Environment) -> int:
-    """Replay the whole log into a fresh shard; return how many records it had.
+    """Replay the whole log into an empty shard; return the number of its records.
 
     Raises:
         NotServing: the leader epoch ended.
-        Unavailable: the store does not answer. DataCorrupt: a segment is damaged.
+        Unavailable: the store does not respond.
+        DataCorrupt: a segment is damaged.
     """
     end_offset = log.end_offset
     while not await log.wait_committed(end_offset, COMMIT_LOOK_S):
@@ -63,7 +64,7 @@ async def load(log: CoordinatorPartition, shard: Shard, environment: Environment
         if offset >= ahead:
             ahead = await log.read_ahead(offset)
         batches = await log.read(offset, ahead)
-        if not batches:  # flushed or replaced meanwhile: look anew
+        if not batches:  # flushed or replaced meanwhile: read again
             ahead = offset
             await asyncio.sleep(LOOK_ANEW_S)
         for data in batches:
@@ -98,7 +99,7 @@ async def _replay(
             if offset < start_offset:
                 continue
             if key is None:
-                logger.error("a coordinator's record has no key, passing over offset=%d", offset)
+                logger.error("skipping a coordinator's record without a key offset=%d", offset)
                 continue
             try:
                 shard.replay(
@@ -111,7 +112,7 @@ async def _replay(
                 )
             except DataCorrupt as error:
                 logger.error(
-                    "a coordinator's record cannot be read, passing over offset=%d %s",
+                    "skipping a coordinator's unreadable record offset=%d %s",
                     offset,
                     error,
                 )
@@ -120,18 +121,18 @@ async def _replay(
 
 
 def _newest_of_each_key(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the records of one batch that compaction would leave, in their order.
+    """Return the records of one batch that compaction would keep, in their order.
 
-    The topic is compacted, so any state must come out of these as well; one member that commits
-    thousands of times leaves a few. That goes for a transaction's batch, too: all of it is decided
-    by one marker. A batch that forgets something is left as it is.
+    The topic is compacted, so these records must give the same state. They are few even if one
+    member commits thousands of times. This holds for a transaction's batch too, because one marker
+    decides all of it. A batch with a tombstone is returned unchanged.
     """
     keys = rows.column("key")
     if rows.num_rows < FEW or keys.null_count or rows.column("value").null_count:
         return rows
     codes = keys.dictionary_encode().indices.to_numpy()
     newest = np.zeros(int(codes.max()) + 1, dtype=np.int64)
-    newest[codes] = np.arange(len(codes))  # of several the last stays
+    newest[codes] = np.arange(len(codes))  # the last record of a key wins
     return rows.take(pa.array(np.sort(newest)))
 
 
@@ -162,14 +163,14 @@ class ShardLoader(Generic[S]):
         self._lanes = asyncio.Semaphore(LOADS_AT_ONCE)
 
     async def load(self, led: ShardContext[S]) -> S | None:
-        """Return the shard that a partition's log makes; None once it is led here no more."""
+        """Return the shard of a partition's log; None once this broker no longer leads it."""
         backoff = Backoff(RELOAD_FIRST_S, RELOAD_LONGEST_S)
         while not led.retired and led.log.live:
             try:
                 async with self._lanes:
                     return await self._load_once(led)
             except (NotServing, NotEnoughReplicas):
-                pass  # the epoch is over, or writes may be taken again later
+                pass  # the epoch is over, or enough brokers will be in sync later
             except DataCorrupt:
                 logger.exception(
                     "a coordinator's log is damaged topic=%s-%d; run verify",
@@ -199,5 +200,5 @@ class ShardLoader(Generic[S]):
 
 
 def _is_decoded_inline(data: bytes, unfolded_bytes: int) -> bool:
-    """Say whether a batch is small on the event loop, both stored and decompressed."""
+    """Return True if a batch is small enough for the event loop, stored and decompressed."""
     return max(len(data), unfolded_bytes) <= DECODED_INLINE_BYTES

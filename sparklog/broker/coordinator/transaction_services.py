@@ -1,10 +1,10 @@
-"""Asks a transaction's coordinator about partitions: to add them, or whether they are in it.
+"""AddPartitionsToTxn: verifies that a transaction has a partition, or adds the partition to it.
 
-A partition that is about to take a transaction's first records asks; with protocol version 2 it
-has itself added, as clients do not do that any more. Source: KIP-890; Kafka's
-AddPartitionsToTxnManager.
+The leader of a partition sends this request to the transaction's coordinator before it appends the
+transaction's first records. With version 2 of the transaction protocol it adds the partition,
+because clients no longer do so. Source: KIP-890; Kafka's AddPartitionsToTxnManager.
 
-All that one incarnation of a broker does for transactions, put together.
+TransactionServices: the parts that one incarnation of a broker needs for transactions.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages.builder import build_request, build_request_part
 
 VERSION: Final = 5
-"""Of AddPartitionsToTxn among brokers."""
+"""The version of AddPartitionsToTxn that brokers use among each other."""
 ASK_TIMEOUT_S: Final = 10.0
 PURPOSE: Final = "transactions"
 
@@ -75,7 +75,7 @@ class AddPartitionsToTxn:
         metadata: MetadataAccess,
         coordinator: TransactionCoordinator,
     ) -> None:
-        """Ask `coordinator` where this broker is it, and others through the network."""
+        """Ask `coordinator` if this broker coordinates the transaction, else the network."""
         self._network = environment.network
         self._first_pause_s = config.whole("add.partitions.to.txn.retry.backoff.ms") / 1000
         self._patience_s = config.whole("add.partitions.to.txn.retry.backoff.max.ms") / 1000
@@ -87,12 +87,12 @@ class AddPartitionsToTxn:
 
     @property
     def verifies(self) -> bool:
-        """Return whether partitions ask the coordinator about transactions."""
+        """Return True if partitions verify transactions with the coordinator."""
         return self._settings.config.flag("transaction.partition.verification.enable")
 
     @asynccontextmanager
     async def turn(self, producer_id: int) -> AsyncIterator[None]:
-        """Let requests of one producer ask one after the other, as they came."""
+        """Run the questions of one producer one after the other, in order of arrival."""
         lock, users = self._turns.get(producer_id, (asyncio.Lock(), 0))
         self._turns[producer_id] = lock, users + 1
         try:
@@ -104,7 +104,7 @@ class AddPartitionsToTxn:
                 self._turns[producer_id] = lock, users - 1
 
     def is_asking(self, producer_id: int) -> bool:
-        """Say whether a request of the producer asks now."""
+        """Return True if a request of the producer asks or waits now."""
         return producer_id in self._turns
 
     async def enlist(
@@ -115,10 +115,10 @@ class AddPartitionsToTxn:
         *,
         adds: bool,
     ) -> Codes:
-        """Return a code for each partition: none if its transaction has it now.
+        """Return a code for each partition: none if the transaction has it now.
 
-        With `adds` the partitions are added; else the coordinator is asked whether they are in. An
-        earlier transaction that is still ending is waited for a little.
+        With `adds` the coordinator adds the partitions, else it only verifies them. If the
+        producer's previous transaction is still ending, the call retries for a short time.
         """
         loop = asyncio.get_running_loop()
         deadline, pause_s = loop.time() + self._patience_s, self._first_pause_s
@@ -133,17 +133,17 @@ class AddPartitionsToTxn:
     def refusal(
         self, code: ErrorCode, *, adds: bool, can_abort: bool, busy: type[SparklogError]
     ) -> SparklogError | None:
-        """Return what a producer is told whose records are not taken because of a code, or None.
+        """Return the error for a producer whose records are rejected because of a code, or None.
 
         Args:
-            code: what the coordinator said, or that it could not be asked.
-            adds: whether the client speaks protocol version 2.
-            can_abort: whether it knows TRANSACTION_ABORTABLE.
-            busy: what such a client takes for "try again", when it knows nothing better.
+            code: the coordinator's code, or `network_exception` if it did not respond.
+            adds: True if the client uses version 2 of the transaction protocol.
+            can_abort: True if the client knows TRANSACTION_ABORTABLE.
+            busy: the retriable error that this client understands.
         """
         if code is ErrorCode.none:
             return None
-        reason = f"the coordinator of the transaction said {code.name}"
+        reason = f"the transaction's coordinator returned {code.name}"
         if code is ErrorCode.producer_fenced:
             return InvalidProducerEpoch(f"a newer producer has the transactional id: {reason}")
         if code is ErrorCode.transaction_abortable:
@@ -152,7 +152,7 @@ class AddPartitionsToTxn:
         if code is ErrorCode.concurrent_transactions and adds:
             return ConcurrentTransactions(f"{reason}; try again in a moment")
         if code in _BUSY:
-            return busy(f"it is not known whether the transaction has the partition: {reason}")
+            return busy(f"it is unknown if the transaction has the partition: {reason}")
         return _REFUSALS.get(code, Unavailable)(reason)
 
     async def _ask(
@@ -197,10 +197,10 @@ class AddPartitionsToTxn:
         return {p: ErrorCode.none if p in found else absent for p in partitions}
 
     def _find(self, transactional_id: str) -> tuple[int, Address]:
-        """Return who coordinates a transactional id.
+        """Return the broker that coordinates a transactional id.
 
         Raises:
-            CoordinatorNotAvailable: nobody now.
+            CoordinatorNotAvailable: no broker does now.
         """
         image = self._metadata.image
         topic = image.topics.get(TRANSACTIONS_TOPIC)
@@ -258,7 +258,7 @@ def _codes(partitions: Collection[Partition], response: Any) -> Codes:
 
 
 class TransactionServices:
-    """The coordinator, who writes its markers, and who asks it."""
+    """The transaction coordinator, the writer of its markers, and the client of coordinators."""
 
     def __init__(
         self,
@@ -270,7 +270,7 @@ class TransactionServices:
         groups: GroupCoordinator,
         marking: TxnMarkers,
     ) -> None:
-        """Serve nothing yet: the replicas tell `coordinator` what is led here."""
+        """Begin without partitions; `coordinator` is notified of those that this broker leads."""
         self.marking = marking
         self.writer = MarkerWriter(metadata, groups, marking)
         self.coordinator = TransactionCoordinator(

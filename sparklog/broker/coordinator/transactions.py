@@ -1,8 +1,10 @@
-"""The coordinator of transactions in one incarnation of a broker: finds the shard, and asks it.
+"""TransactionCoordinator: the transaction coordinator of one incarnation of a broker.
 
-Decisions are the shard's (`coordinator.transaction_shard`). What is prepared and committed goes to
-`MarkerSender`, and is completed here when every partition has its marker. While a transaction ends
-its producer is let wait a little instead of being sent away.
+It finds the shard of a transactional id and runs the request as an event of the shard, which
+decides: `coordinator.transaction.shard`. Once the decision to end a transaction is committed,
+`MarkerSender` sends the markers. When every partition has its marker, the coordinator completes the
+transaction. While a transaction ends, its producer's next request waits for a short time instead of
+failing.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from sparklog.core.errors import (
 logger = logging.getLogger(__name__)
 
 ENDING_WAIT_S: Final = 1.0
-"""Longest that a producer's request is held while the transaction before is ending."""
+"""Longest wait of a producer's request while the previous transaction is ending."""
 COMMIT_TIMEOUT_S: Final = 5.0
 COMPLETE_RETRY_S: Final = 0.1
 
@@ -52,7 +54,7 @@ TransactionEvent = Event[TransactionShard]
 
 
 class TransactionCoordinator:
-    """See the module. Every call raises what says that the id is not served here now.
+    """See the module. Every call raises if this broker does not serve the id now.
 
     Raises:
         NotCoordinator: find the coordinator again.
@@ -68,7 +70,7 @@ class TransactionCoordinator:
         tasks: TaskScope,
         write_here: WriteHere,
     ) -> None:
-        """Serve nothing yet: the replicas tell what is led here, by `led` and `retired`.
+        """Begin without partitions: `led` and `retired` report those that this broker leads.
 
         `write_here` appends markers to partitions that this broker leads.
         """
@@ -89,15 +91,15 @@ class TransactionCoordinator:
         self._metadata = metadata
         self._producer_ids = ProducerIds(metadata, broker_id)
         self._endings: dict[str, asyncio.Future[None]] = {}
-        """Who waits for a transaction to have ended."""
+        """By transactional id: completed when the transaction has ended."""
 
     async def init_producer(self, asked: InitProducer) -> ProducerIdentity:
-        """Return the producer id and epoch to go on with; whoever had the id before is fenced.
+        """Return a producer's id and new epoch; the earlier producer with the id is fenced.
 
         Raises, besides:
             InvalidRequest, InvalidTransactionTimeout: see `TransactionShard.init_producer`.
-            ProducerFenced: it cannot go on with what it expects to have.
-            ConcurrentTransactions: the transaction before is still ending; try again.
+            ProducerFenced: the id or epoch that the producer expects to have is not current.
+            ConcurrentTransactions: the previous transaction is still ending; try again.
         """
         return await self._ask_with_id(
             asked.transactional_id,
@@ -115,9 +117,9 @@ class TransactionCoordinator:
         *,
         waits: bool,
     ) -> None:
-        """Add partitions to the producer's transaction, which begins with the first.
+        """Add partitions to the producer's transaction, which begins with the first of them.
 
-        With `waits`, the end of the transaction before is waited for a little.
+        With `waits` the call waits a short time for the end of the previous transaction.
 
         Raises, besides:
             InvalidRequest, InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions,
@@ -135,7 +137,7 @@ class TransactionCoordinator:
     async def verify(
         self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[Partition]
     ) -> frozenset[Partition]:
-        """Return which of the partitions are in the producer's transaction.
+        """Return the partitions that are in the producer's transaction.
 
         Raises, besides:
             InvalidRequest, InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions: see
@@ -150,7 +152,7 @@ class TransactionCoordinator:
         return cast("frozenset[Partition]", found)
 
     async def end(self, asked: EndTransaction) -> ProducerIdentity:
-        """Decide the outcome of a transaction; return what its producer goes on with.
+        """Decide the outcome of a transaction; return the id and epoch for the next one.
 
         Raises, besides:
             InvalidRequest, InvalidProducerIdMapping, ProducerFenced, InvalidTxnState,
@@ -162,7 +164,7 @@ class TransactionCoordinator:
         )
 
     async def describe(self, transactional_id: str) -> TransactionMetadata:
-        """Return what is known of a transactional id.
+        """Return the state of a transactional id.
 
         Raises, besides:
             InvalidRequest, TransactionalIdNotFound: see `TransactionShard.describe`.
@@ -183,7 +185,7 @@ class TransactionCoordinator:
         """Return the transactional ids coordinated here that pass the filters.
 
         Raises:
-            CoordinatorLoading: not all are known yet.
+            CoordinatorLoading: some shards still load.
         """
         if loading := self.runtime.loading:
             raise CoordinatorLoading(
@@ -202,12 +204,12 @@ class TransactionCoordinator:
             found += cast("list[TransactionMetadata]", reply)
         return found
 
-    # Asking.
+    # Running events.
 
     async def _ask_with_id(
         self, transactional_id: str, event_with: Callable[[int | None], TransactionEvent]
     ) -> ProducerIdentity:
-        """Ask, and once more with a fresh producer id when one is needed."""
+        """Run an event, and once more with a new producer id if the shard needs one."""
         try:
             found = await self._ask(transactional_id, event_with(None), waits=True)
         except NeedsProducerId:
@@ -233,7 +235,7 @@ class TransactionCoordinator:
                     raise
 
     async def _until_ended(self, transactional_id: str, deadline: float) -> bool:
-        """Wait until the transaction has ended; False if it does not in time."""
+        """Wait until the transaction has ended; return False at the deadline."""
         loop = asyncio.get_running_loop()
         if loop.time() >= deadline:
             return False
@@ -259,11 +261,11 @@ class TransactionCoordinator:
         self._sender.send(partition, errand)
 
     async def _complete(self, partition: int, done: WriteMarkers) -> None:
-        """Note that every partition has its marker."""
+        """Have the shard complete a transaction whose partitions all have their marker."""
 
         def event(shard: TransactionShard, token: Token, now_ms: int) -> CoordinatorResult:
             effects = shard.complete(token, done, now_ms)
-            # What the producer asks for next is appended together with this.
+            # The producer's next request can join the append of this event.
             self._has_ended(done.transactional_id)
             return effects
 
@@ -272,15 +274,15 @@ class TransactionCoordinator:
                 try:
                     await self.runtime.submit(partition, event)
                 except (NotCoordinator, CoordinatorLoading) as error:
-                    # Whoever reads the log next sends the markers again.
-                    logger.info("a transaction's end is left to its next coordinator %s", error)
+                    # The next coordinator replays the log and sends the markers again.
+                    logger.info("the next coordinator will complete a transaction %s", error)
                     return
                 except CoordinatorNotAvailable:
                     await asyncio.sleep(COMPLETE_RETRY_S)
                 else:
                     return
         except SparklogError as error:
-            logger.warning("a transaction's end could not be noted %s", error)
+            logger.warning("completing a transaction failed %s", error)
         finally:
             self._has_ended(done.transactional_id)
 

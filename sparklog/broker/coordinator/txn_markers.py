@@ -1,13 +1,14 @@
-"""Ends of transactions in the partitions led here, and what must be known before they begin.
+"""TxnMarkers: appends transaction markers to the partitions that this broker leads.
 
-K1  a marker is appended at once, between whatever producers append; it is answered when committed
-K2  a transaction's first records are appended only if its coordinator has the partition in it,
-    and was asked after the last marker (KIP-890)
+It also begins the verification that must precede a transaction's first records.
+  K1  a marker is appended at once, between the batches of producers; the response follows its
+      commit
+  K2  a transaction's first records are appended only if its coordinator has the partition in the
+      transaction. The coordinator must have confirmed that after the last marker (KIP-890)
 
-Writes markers into the partitions led here, whatever coordinator they come from.
-
-Those in `__consumer_offsets` go through the group coordinator, which learns of them: offsets of the
-transaction count from then on, or are forgotten.
+MarkerWriter: writes the markers of a request, from any coordinator. Markers for
+`__consumer_offsets` go through the group coordinator. It applies the transaction's offsets at a
+commit and drops them at an abort.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ NO_OFFSET: Final = -1
 
 
 class PlacedMarker(NamedTuple):
-    """The end of one producer's transaction in one partition."""
+    """The marker of one producer's transaction for one partition."""
 
     where: PartitionId
     producer: ProducerIdentity
@@ -51,7 +52,7 @@ class PlacedMarker(NamedTuple):
 
 
 class KnownProducer(NamedTuple):
-    """What a partition tells of a producer. Source: DescribeProducers."""
+    """The state of a producer in a partition. Source: DescribeProducers."""
 
     producer_id: int
     producer_epoch: int
@@ -66,7 +67,7 @@ class TxnMarkers:
     """See the module."""
 
     def __init__(self, environment: Environment, find: Find, budget: MemoryBudget) -> None:
-        """Append to the partitions that `find` returns, taking room of `budget`."""
+        """Append to the partitions that `find` returns, with memory from `budget`."""
         self._environment = environment
         self._find = find
         self._budget = budget
@@ -74,7 +75,7 @@ class TxnMarkers:
     async def append(
         self, markers: Sequence[PlacedMarker], timeout_s: float
     ) -> list[SparklogError | None]:
-        """Append markers, wait until they are committed; return what went wrong with each."""
+        """Append markers and wait until they are committed; return each one's error or None."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         results: list[SparklogError | None] = []
         ends: dict[PartitionId, tuple[LeaderPartition, int]] = {}
@@ -99,10 +100,10 @@ class TxnMarkers:
     async def begin_verification(
         self, where: PartitionId, producer: ProducerIdentity, sequence: int
     ) -> tuple[int, Verification] | None:
-        """Return leader epoch and verification; None when there is nothing to verify.
+        """Return the leader epoch and a verification; None if nothing needs verification.
 
         Raises:
-            NotServing, UnknownTopicOrPartition: the partition is not led here.
+            NotServing, UnknownTopicOrPartition: this broker does not lead the partition.
         """
         led = await self._leader(where)
         led.check_open()
@@ -111,10 +112,10 @@ class TxnMarkers:
         return None if found is None else (led.leader_epoch, found)
 
     async def producers(self, where: PartitionId) -> list[KnownProducer]:
-        """Return what a partition that is led here knows of its producers.
+        """Return the states of the producers in a partition that this broker leads.
 
         Raises:
-            NotServing, UnknownTopicOrPartition: it is not led here.
+            NotServing, UnknownTopicOrPartition: this broker does not lead it.
         """
         led = await self._leader(where)
         starts = dict(led.producers.transactions.open())
@@ -145,7 +146,7 @@ class TxnMarkers:
             raise
 
     async def _leader(self, where: PartitionId) -> LeaderPartition:
-        """Return what leads a partition; one that recovers is waited for."""
+        """Return the leader object of a partition; wait for it while it recovers."""
         role = self._find(where)
         if isinstance(role, RecoveringPartition):
             await role.wait_ended(RECOVERY_WAIT_MAX_S)
@@ -163,7 +164,7 @@ def _late(where: PartitionId) -> Unavailable:
 
 
 WRITE_TIMEOUT_S: Final = 8.0
-"""Shorter than a coordinator waits for the answer."""
+"""Shorter than a coordinator waits for the response."""
 
 
 class MarkerWriter:
@@ -178,7 +179,7 @@ class MarkerWriter:
         self._marking = marking
 
     async def write(self, wanted: Sequence[WriteMarkers]) -> list[dict[Partition, ErrorCode]]:
-        """Write markers, wait until they are committed; return a code for every partition."""
+        """Write markers and wait until they are committed; return a code for every partition."""
         codes: list[dict[Partition, ErrorCode]] = [{} for _ in wanted]
         placed: list[PlacedMarker] = []
         places: list[tuple[int, Partition]] = []
