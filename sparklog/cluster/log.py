@@ -273,13 +273,12 @@ class Log(Closeable):
             mechanism: new_credential(mechanism, password, self._entropy, iterations)
             for mechanism in mechanisms
         }
-        self._decide(
-            lambda now: [
-                record
-                for mechanism, credential in made.items()
-                for record in access_changes.set_credential(now, user, mechanism, credential)
-            ]
-        )
+
+        def decide(now: MetadataImage) -> list[Record]:
+            users = access_changes.UserChanges(now)
+            return [r for m, credential in made.items() for r in users.set(user, m, credential)]
+
+        self._decide(decide)
 
     def remove_password(
         self, user: str, mechanisms: Collection[ScramMechanism] | None = None
@@ -291,12 +290,10 @@ class Log(Closeable):
         """
 
         def decide(now: MetadataImage) -> list[Record]:
+            users = access_changes.UserChanges(now)
             own = tuple(now.scram_credentials.get(user, ())) or tuple(ScramMechanism)
-            return [
-                record
-                for mechanism in (own if mechanisms is None else mechanisms)
-                for record in access_changes.delete_credential(now, user, mechanism)
-            ]
+            removed = own if mechanisms is None else mechanisms
+            return [record for one in removed for record in users.delete(user, one)]
 
         self._decide(decide)
 
@@ -324,16 +321,15 @@ class Log(Closeable):
     def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
         """Delete each ACL that one of the filters matches, and return the deleted ones."""
         given = list(filters)
-        deleted: dict[str, AclBinding] = {}
+        deletion = access_changes.AclDeletion(MetadataImage())
 
         def decide(now: MetadataImage) -> list[Record]:
-            ids = [one for wanted in given for one in access_changes.matching_acls(now, wanted)]
-            deleted.clear()
-            deleted.update((one, now.acls[one]) for one in ids)
-            return access_changes.delete_acls(now, deleted)
+            nonlocal deletion
+            deletion = access_changes.AclDeletion(now)
+            return [record for wanted in given for record in deletion.delete(wanted)[0]]
 
         self._decide(decide)
-        return list(deleted.values())
+        return list(deletion.deleted.values())
 
     def partition(self, topic: str, partition: int) -> PartitionLog:
         """Return one partition's log; the same object for the same topic id and settings.

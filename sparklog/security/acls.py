@@ -219,6 +219,34 @@ def check_binding(acl: AclBinding) -> None:
     _check_host(acl.host)
 
 
+def checked_filter(
+    resource_type: int,
+    resource_name: str | None,
+    pattern_type: int,
+    principal: str | None,
+    host: str | None,
+    operation: int,
+    permission: int,
+) -> AclFilter:
+    """Return the filter that a request describes.
+
+    Raises:
+        InvalidRequest: a code is unknown.
+    """
+    try:
+        return AclFilter(
+            ResourceType(resource_type),
+            resource_name,
+            PatternType(pattern_type),
+            principal,
+            host,
+            AclOperation(operation),
+            AclPermission(permission),
+        )
+    except ValueError as error:
+        raise InvalidRequest(f"the filter has a code that Kafka lacks. reason={error}") from error
+
+
 def _check_resource(acl: AclBinding) -> None:
     name = acl.resource_name
     if acl.resource_type == ResourceType.ANY:

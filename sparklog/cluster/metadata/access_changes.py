@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import (
     AccessControlEntryRecord,
@@ -56,14 +54,24 @@ class NewAcls:
         ]
 
 
-def matching_acls(image: MetadataImage, wanted: AclFilter) -> list[str]:
-    """Return the ids of the ACLs that a filter matches."""
-    return [acl_id for acl_id, acl in image.acls.items() if wanted.matches(acl)]
+class AclDeletion:
+    """The ACLs of an image, and those that several filters delete of them."""
 
+    def __init__(self, image: MetadataImage) -> None:
+        """Begin with the ACLs of `image`."""
+        self._acls = image.acls
+        self.deleted: dict[str, AclBinding] = {}
+        """The ACLs that the filters matched so far, by id."""
 
-def delete_acls(image: MetadataImage, ids: Iterable[str]) -> list[Record]:
-    """Return the records that delete ACLs; an ACL that is gone needs none."""
-    return [RemoveAccessControlEntryRecord(one) for one in ids if one in image.acls]
+    def delete(self, wanted: AclFilter) -> tuple[list[Record], list[AclBinding]]:
+        """Return the records that delete what a filter matches, and the ACLs it matches.
+
+        An ACL that an earlier filter matched needs no second record.
+        """
+        matching = {acl_id: acl for acl_id, acl in self._acls.items() if wanted.matches(acl)}
+        gone = [acl_id for acl_id in matching if acl_id not in self.deleted]
+        self.deleted.update(matching)
+        return [RemoveAccessControlEntryRecord(one) for one in gone], list(matching.values())
 
 
 def check_user_name(name: str) -> None:
@@ -79,37 +87,46 @@ def check_user_name(name: str) -> None:
         )
 
 
-def set_credential(
-    image: MetadataImage, name: str, mechanism: ScramMechanism, credential: ScramCredential
-) -> list[Record]:
-    """Return the record that gives a user a credential.
+class UserChanges:
+    """The users of an image, and changes of them that one request makes together."""
 
-    Raises:
-        UnacceptableCredential: the name is not a user's, or the cluster has too many users.
-    """
-    check_user_name(name)
-    if name not in image.scram_credentials and len(image.scram_credentials) >= USERS_MAX:
-        raise UnacceptableCredential(f"the cluster has too many users. most={USERS_MAX}")
-    return [
-        UserScramCredentialRecord(
-            name,
-            int(mechanism),
-            credential.salt,
-            credential.stored_key,
-            credential.server_key,
-            credential.iterations,
-        )
-    ]
+    def __init__(self, image: MetadataImage) -> None:
+        """Begin with the users of `image`. Cost: one look at each name."""
+        self._credentials = image.scram_credentials
+        self._names = set(image.scram_credentials)
 
+    def set(
+        self, name: str, mechanism: ScramMechanism, credential: ScramCredential
+    ) -> list[Record]:
+        """Return the record that gives a user a credential.
 
-def delete_credential(image: MetadataImage, name: str, mechanism: ScramMechanism) -> list[Record]:
-    """Return the record that deletes a user's credential.
+        Raises:
+            UnacceptableCredential: the name is not a user's, or the cluster has too many users.
+        """
+        check_user_name(name)
+        if name not in self._names and len(self._names) >= USERS_MAX:
+            raise UnacceptableCredential(f"the cluster has too many users. most={USERS_MAX}")
+        self._names.add(name)
+        return [
+            UserScramCredentialRecord(
+                name,
+                int(mechanism),
+                credential.salt,
+                credential.stored_key,
+                credential.server_key,
+                credential.iterations,
+            )
+        ]
 
-    Raises:
-        ResourceNotFound: the user has no such credential.
-    """
-    if mechanism not in image.scram_credentials.get(name, {}):
-        raise ResourceNotFound(
-            f"the user has no such credential. user={name!r} mechanism={mechanism.sasl_name}"
-        )
-    return [RemoveUserScramCredentialRecord(name, int(mechanism))]
+    def delete(self, name: str, mechanism: ScramMechanism) -> list[Record]:
+        """Return the record that deletes a user's credential.
+
+        Raises:
+            ResourceNotFound: the user has no such credential.
+        """
+        if mechanism not in self._credentials.get(name, {}):
+            raise ResourceNotFound(
+                "the user has no such credential. "
+                f"user={name[:USER_CHARS_MAX]!r} mechanism={mechanism.sasl_name}"
+            )
+        return [RemoveUserScramCredentialRecord(name, int(mechanism))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparklog.cluster.metadata import access_changes
-from sparklog.cluster.metadata.access_changes import NewAcls
+from sparklog.cluster.metadata.access_changes import AclDeletion, NewAcls, UserChanges
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import AccessControlEntryRecord, Record
 from sparklog.core.entropy import SYSTEM_ENTROPY
@@ -27,9 +27,11 @@ def test_acls_are_created_once_and_deleted_by_a_filter() -> None:
     for acl, acl_id in ((READ, "1"), (WRITE, "2"), (READ, "3")):
         image = applied(image, NewAcls(image).create(acl, acl_id))
     assert dict(image.acls) == {"1": READ, "2": WRITE}
-    found = access_changes.matching_acls(image, AclFilter(ResourceType.TOPIC, "orders"))
-    assert found == ["1"]
-    image = applied(image, access_changes.delete_acls(image, [*found, "unknown"]))
+    deletion = AclDeletion(image)
+    records, found = deletion.delete(AclFilter(ResourceType.TOPIC, "orders"))
+    assert found == [READ]
+    assert deletion.delete(AclFilter(principal="User:a")) == ([], [READ])
+    image = applied(image, records)
     assert dict(image.acls) == {"2": WRITE}
 
 
@@ -54,27 +56,27 @@ def test_credentials_are_set_replaced_and_deleted() -> None:
     second = new_credential(SHA_256, "two", SYSTEM_ENTROPY)
     other = new_credential(SHA_512, "two", SYSTEM_ENTROPY)
     for mechanism, credential in ((SHA_256, first), (SHA_256, second), (SHA_512, other)):
-        image = applied(image, access_changes.set_credential(image, "a", mechanism, credential))
+        image = applied(image, UserChanges(image).set("a", mechanism, credential))
     assert image.scram_credentials == {"a": {SHA_256: second, SHA_512: other}}
     for mechanism in ScramMechanism:
-        image = applied(image, access_changes.delete_credential(image, "a", mechanism))
+        image = applied(image, UserChanges(image).delete("a", mechanism))
     assert image.scram_credentials == {}
     with pytest.raises(ResourceNotFound, match="SCRAM-SHA-256"):
-        access_changes.delete_credential(image, "a", SHA_256)
+        UserChanges(image).delete("a", SHA_256)
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256, "a\nb", "\x1b[31m"])
 def test_user_names_without_a_printable_form_are_rejected(name: str) -> None:
     credential = new_credential(SHA_256, "one", SYSTEM_ENTROPY)
     with pytest.raises(UnacceptableCredential, match="printable"):
-        access_changes.set_credential(MetadataImage(), name, SHA_256, credential)
+        UserChanges(MetadataImage()).set(name, SHA_256, credential)
 
 
 def test_users_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access_changes, "USERS_MAX", 1)
     credential = new_credential(SHA_256, "one", SYSTEM_ENTROPY)
-    first = access_changes.set_credential(MetadataImage(), "a", SHA_256, credential)
+    first = UserChanges(MetadataImage()).set("a", SHA_256, credential)
     image = applied(MetadataImage(), first)
-    assert access_changes.set_credential(image, "a", SHA_512, credential)
+    assert UserChanges(image).set("a", SHA_512, credential)
     with pytest.raises(UnacceptableCredential, match="too many users"):
-        access_changes.set_credential(image, "b", SHA_256, credential)
+        UserChanges(image).set("b", SHA_256, credential)
