@@ -1,18 +1,17 @@
-"""The store of a real broker: the blocking one, on bounded pools of threads.
+"""ThreadedStore: the store of a real broker, a blocking store on bounded pools of threads.
 
-Requests to the write-ahead log have threads of their own, so that reading history, however much
-is asked for, holds up nobody who waits for an acknowledgement. Reading dead brokers' logs has more:
-it is many objects, and partitions wait for it.
+Puts to the write-ahead log have threads of their own. So reads of history, in any number, do not
+delay acknowledgements. Reads of dead brokers' write-ahead logs have a third, larger pool: they read
+many objects, and partitions wait for them.
 
-A few threads that block on behalf of an event loop.
+ThreadPool: a few threads that block on behalf of an event loop. One call through `asyncio` and
+`concurrent.futures` takes several locks and futures. That costs more than a put of a small object
+on a disk. Here a call takes one future, one queue and one callback to the loop. The event loop does
+everything but the work itself, so there are no locks.
+  N1  a pool has at most `threads_max` threads; they start on demand and end with `close`
+  N2  a cancelled caller gets no result, but the thread finishes the work
 
-What `asyncio` and `concurrent.futures` do for one call takes several locks and futures, more than
-the call itself where that puts a small object on a disk. Here it is one future, one queue and one
-call back into the loop. Everything but the work is done on the event loop, so nothing is locked.
-  N1  at most so many threads; they start when they are needed, and all end with `close`
-  N2  who gave up waiting is not told; the work is done all the same
-
-Which store takes the windows of a write-ahead log, as `wal.fsync` says.
+`unforced_store` chooses the store of WAL windows by the setting `wal.fsync`.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ _Work = tuple[asyncio.AbstractEventLoop, asyncio.Future[Any], Callable[..., Any]
 
 
 class ThreadPool:
-    """Threads of one purpose."""
+    """A bounded pool of threads for one purpose."""
 
     def __init__(self, threads_max: int, name: str) -> None:
-        """Start at most `threads_max` threads, with `name` before their numbers."""
+        """Start at most `threads_max` threads; their names are `name` and a number."""
         self._threads_max = threads_max
         self._name = name
         self._queue: SimpleQueue[_Work | None] = SimpleQueue()
@@ -59,10 +58,10 @@ class ThreadPool:
         """Return a future of `function(*arguments)`, run on one of the threads.
 
         Raises:
-            RuntimeError: closed.
+            RuntimeError: the pool is closed.
         """
         if self._closed:
-            raise RuntimeError(f"{self._name} takes no more work")
+            raise RuntimeError(f"{self._name} is closed")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
         self._under_way += 1
@@ -72,7 +71,7 @@ class ThreadPool:
         return future
 
     def close(self) -> None:
-        """Take no more work. What has not begun is not done; what has ends unheard."""
+        """Accept no more work. Cancel queued work; running work ends, and its result is lost."""
         self._closed = True
         while not self._queue.empty():
             work = self._queue.get()
@@ -96,9 +95,9 @@ class ThreadPool:
                 error = raised
             try:
                 loop.call_soon_threadsafe(self._ended, future, result, error)
-            except RuntimeError:  # the loop was closed meanwhile: nobody is left to be told
+            except RuntimeError:  # the loop was closed meanwhile: no caller is left
                 return
-            del work, future, arguments, result, error  # not to be kept until there is more
+            del work, future, arguments, result, error  # free them before the next wait
 
     def _ended(
         self, future: asyncio.Future[Any], result: object, error: BaseException | None
@@ -117,7 +116,7 @@ Arguments = TypeVarTuple("Arguments")
 
 WAL_PREFIX: Final = "wal/"
 WAL_THREADS: Final = 8
-"""Twice the puts a log has in flight, for trimming beside them."""
+"""Twice the puts that a log has in flight; the other half is for trimming."""
 WAL_READ_THREADS: Final = 24
 THREADS: Final = 24
 
@@ -126,11 +125,11 @@ class ThreadedStore:
     """Awaits a blocking store. Implements `environment.AsyncStore`."""
 
     def __init__(self, store: ObjectStore, unforced: ObjectStore | None = None) -> None:
-        """Ask `store`, from threads that start when they are needed.
+        """Call `store` from threads that start on demand.
 
-        What need not be forced to a disk goes to `unforced`, if there is one; see
-        `ObjectStore.unforced`. So does what is retired: by then a boundary is on the disk that
-        tells everybody not to look at its name (WAL.md 3).
+        Puts that need not be forced to a disk go to `unforced`, if there is one; see
+        `ObjectStore.unforced`. So do retirements: by then the disk has a boundary behind which no
+        reader looks for the retired names (WAL.md 3).
         """
         self._store = store
         self._unforced = unforced if unforced is not None else store
@@ -139,14 +138,14 @@ class ThreadedStore:
         self._wal_read_lane = ThreadPool(WAL_READ_THREADS, "sparklog-wal-read")
 
     def close(self) -> None:
-        """Take no more requests; those under way end unheard."""
+        """Accept no more requests; running ones end, and their results are lost."""
         for lane in (self._lane, self._wal_lane, self._wal_read_lane):
             lane.close()
         self._unforced.close()
         self._store.close()
 
     async def run(self, protocol: Program[Result]) -> Result:
-        """Run a protocol of the log to its end; its errors and the store's come out."""
+        """Run a program of the log and return its result; raises its errors and the store's."""
         try:
             effect = next(protocol)
             while True:
@@ -171,7 +170,7 @@ class ThreadedStore:
         return await self._ask(key, self._store.put_if_absent, key, data)
 
     async def put(self, key: str, data: bytes) -> None:
-        """Write a hint that nobody depends on. Raises Unavailable."""
+        """Write a hint; no reader may depend on it. Raises Unavailable."""
         await self._ask(key, self._store.put, key, data)
 
     async def list(self, prefix: str, start_after: str = "") -> list[ObjectInfo]:
@@ -183,19 +182,19 @@ class ThreadedStore:
         await self._ask(key, self._store.delete, key)
 
     async def retire_in_turn(self, keys: Sequence[str]) -> int:
-        """Retire objects one after the other, on one thread; return how many are gone."""
+        """Retire objects one after the other, on one thread; return the number of retired ones."""
         return await self._ask(keys[0], _retired, self._unforced, keys) if keys else 0
 
     async def tidy(self, prefix: str) -> None:
-        """Remove what killed processes left in folders; no object is touched. Raises Unavailable.
+        """Remove leftovers of killed processes, but no object. Raises Unavailable.
 
-        Where logs are read: no put waits for it.
+        It runs in the pool of reads, so no put waits for it.
         """
         await self._ask(prefix, self._store.tidy, prefix, reads=True)
 
     async def _perform(self, effect: Effect) -> Answer:
         match effect:
-            case Put(key, data, forced):  # first: a broker does hardly anything else
+            case Put(key, data, forced):  # first, because nearly all effects are puts
                 store = self._store if forced else self._unforced
                 return await self._ask(key, store.put_if_absent, key, data)
             case GetMany(ranges):
@@ -241,14 +240,14 @@ def _retired(store: ObjectStore, keys: Sequence[str]) -> int:
 
 
 class ThreadedCompute:
-    """Runs work that would hold up the event loop on a few threads. Implements `Compute`."""
+    """Runs work that would block the event loop on a few threads. Implements `Compute`."""
 
     def __init__(self, threads: int) -> None:
-        """Use at most so many threads."""
+        """Use at most `threads` threads."""
         self._lane = ThreadPool(threads, "sparklog-compute")
 
     def close(self) -> None:
-        """Take no more work."""
+        """Accept no more work."""
         self._lane.close()
 
     async def __call__(
@@ -259,17 +258,17 @@ class ThreadedCompute:
 
 
 def unforced_store(store: ObjectStore, config: BrokerConfig) -> ObjectStore | None:
-    """Return the store for windows that need not be on a disk when they count; None: all need to.
+    """Return the store for WAL windows that count before a disk has them; None with `wal.fsync`.
 
     Raises:
-        InvalidConfig: they are not to, but the store has no disk of its own to wait for.
+        InvalidConfig: `wal.fsync` is false, but the store is not a folder on a disk.
     """
     if config.flag("wal.fsync"):
         return None
     unforced = store.unforced()
     if unforced is None:
         raise InvalidConfig(
-            "a put to object storage is on its disks when it is answered; leave wal.fsync out: "
-            f"false is for roots that are folders. root={store.url}"
+            "wal.fsync=false is only for roots that are folders; remove the setting, because "
+            f"object storage responds to a put once its disks have it. root={store.url}"
         )
     return unforced

@@ -1,4 +1,4 @@
-"""The settings of this broker that are in force now: those of its start, and later changes."""
+"""SettingsInForce: a broker's present settings, which are those of its start and later changes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sparklog.core.config.dynamic_broker import in_force
 
 
 class SettingsInForce:
-    """Reads the settings of one broker. Cheap: they are computed when the metadata has new ones."""
+    """The settings of one broker. Cheap: computed only when the metadata has new ones."""
 
     def __init__(self, started: BrokerConfig, metadata: MetadataAccess, broker_id: int) -> None:
-        """Go by what the broker `started` with, and by what `metadata` has for it."""
+        """Combine the settings with which the broker `started` and those in `metadata`."""
         self._started = started
         self._metadata = metadata
         self._name = str(broker_id)

@@ -1,13 +1,13 @@
-"""A broker's outside world. Shells get everything from here, so a simulation can replace it all.
+"""Environment: a broker's store, network, clock, entropy and threads.
 
-Nothing in this room opens a socket, starts a thread, reads time or draws randomness by itself,
-except the few modules that build the real environment. Timers are `asyncio.sleep` and the loop's
-own clock, which a simulation owns too.
+The broker's code uses only these, so a simulation can replace all of them. Only the few modules
+that build the real environment open sockets, start threads, read time or draw randomness. Timers
+are `asyncio.sleep` and the loop's own clock, which a simulation owns too.
 
-Tasks that belong together: each has a name, none outlives the scope, no crash goes unheard.
-
-A task that ends with an error is a bug or a broken store, never weather: whoever owns the scope is
-told once and stops the broker, which then starts again with a new incarnation.
+TaskScope: tasks that belong together. Each has a name, none outlives the scope, and each error is
+reported. A task that ends with an error is a bug or a broken store, not a transient condition. The
+scope calls `on_crash` once, and its owner stops the broker, which then starts with a new
+incarnation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sparklog.log.effects import Program as LogProtocol
 from sparklog.store.base import Data, ObjectInfo, PutOutcome
 
 UNFOLDING_BYTES: Final = 256 << 20
-"""What batches may unfold to at a time where no setting says otherwise."""
+"""Default for the memory of all batches that are decompressed at one time."""
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
@@ -33,7 +33,7 @@ Arguments = TypeVarTuple("Arguments")
 
 @dataclass(frozen=True, order=True, slots=True)
 class Address:
-    """Where a broker listens."""
+    """The address at which a broker listens."""
 
     host: str
     port: int
@@ -47,7 +47,7 @@ class AsyncStore(Protocol):
     """An object store as `store.base` defines it, awaited instead of blocking."""
 
     async def run(self, protocol: LogProtocol[Result]) -> Result:
-        """Run a protocol of the log to its end; its errors and the store's come out."""
+        """Run a program of the log and return its result; raises its errors and the store's."""
         ...
 
     async def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
@@ -59,7 +59,7 @@ class AsyncStore(Protocol):
         ...
 
     async def put(self, key: str, data: bytes) -> None:
-        """Write a hint that nobody depends on. Raises Unavailable."""
+        """Write a hint; no reader may depend on it. Raises Unavailable."""
         ...
 
     async def list(self, prefix: str, start_after: str = "") -> list[ObjectInfo]:
@@ -71,15 +71,15 @@ class AsyncStore(Protocol):
         ...
 
     async def retire_in_turn(self, keys: Sequence[str]) -> int:
-        """Retire objects in this order until the store does not answer; return how many are gone.
+        """Retire objects in order until the store fails; return the number of retired ones.
 
-        In this order, and one at a time: to retire many at once call it with parts of them. Only
-        for a write-ahead log: see `ObjectStore.retire`.
+        It retires one object at a time. To retire many at once, call it several times with parts of
+        the keys. It is only for a write-ahead log: see `ObjectStore.retire`.
         """
         ...
 
     async def tidy(self, prefix: str) -> None:
-        """Remove what killed processes left in folders; no object is touched. Raises Unavailable.
+        """Remove leftovers of killed processes, but no object. Raises Unavailable.
 
         See `ObjectStore.tidy`.
         """
@@ -87,23 +87,24 @@ class AsyncStore(Protocol):
 
 
 class Unreachable(ConnectionError):
-    """The peer refused or dropped the connection: as a rule its process is gone."""
+    """The peer refused or dropped the connection: usually its process has ended."""
 
 
 class Network(Protocol):
-    """Requests from this broker to another one. One ordered connection per peer and purpose."""
+    """Requests from this broker to others, on one ordered connection per peer and purpose."""
 
     async def call(
         self, peer: Address, request: Any, *, timeout_s: float, purpose: str = ""
     ) -> Any:
         """Send a request entity and return the response entity.
 
-        Calls of one purpose to one peer share a connection and are answered in order; a long poll
-        has a purpose of its own, so that it holds up nobody.
+        Calls of one purpose to one peer share a connection, and their responses come in order. A
+        long poll has a purpose of its own, so that it delays no other call.
 
         Raises:
-            Unreachable: connection refused, or lost before the answer; the request may have run.
-            TimeoutError: no answer in time; the request may have run.
+            Unreachable: the connection was refused, or lost before the response. The request may
+                have run.
+            TimeoutError: no response within `timeout_s`; the request may have run.
         """
         ...
 
@@ -117,18 +118,18 @@ class Network(Protocol):
 
 
 class Compute(Protocol):
-    """Runs work that would hold up the event loop: codecs, checksums of much data."""
+    """Runs work that would block the event loop: codecs, checksums of much data."""
 
     async def __call__(
         self, function: Callable[[*Arguments], Result], *arguments: *Arguments
     ) -> Result:
-        """Return `function(*arguments)`, run elsewhere."""
+        """Return `function(*arguments)`, run off the event loop."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Everything a broker needs that is not itself."""
+    """Everything that a broker needs from outside."""
 
     store: AsyncStore
     network: Network
@@ -144,13 +145,13 @@ class Environment:
         function: Callable[[*Arguments], Result],
         *arguments: *Arguments,
     ) -> Result:
-        """Return `function(*arguments)`, run elsewhere once there is memory for what it unfolds.
+        """Return `function(*arguments)`, run off the event loop once its memory is reserved.
 
-        Work waits in its turn. Work larger than the whole budget runs when no other does.
+        Work waits in order of arrival. Work larger than the whole budget runs when no other does.
 
         Args:
-            size_bytes: what the work decompresses to at most; 0 waits for nothing.
-            timeout_s: how long to wait for memory; None: without end.
+            size_bytes: upper bound of the work's decompressed bytes; 0 reserves no memory.
+            timeout_s: longest wait for memory; None: no limit.
             function: the work.
             arguments: for the function.
 
@@ -167,7 +168,7 @@ class Environment:
 
 
 def unfolding_budget(limit_bytes: int) -> MemoryBudget:
-    """Return a budget for what compressed batches unfold to."""
+    """Return a budget for the memory of decompressed batches."""
     return MemoryBudget(limit_bytes, "no memory to decompress more batches at a time")
 
 
@@ -178,7 +179,7 @@ def spawn(work: Coroutine[Any, Any, Result], name: str | None = None) -> asyncio
     """Start a task whose error its caller retrieves, or no longer needs.
 
     The caller may be cancelled before the task fails. asyncio would then log "Task exception was
-    never retrieved" for an error that concerns nobody.
+    never retrieved" for an error without a receiver.
     """
     task = asyncio.get_running_loop().create_task(work, name=name)
     task.add_done_callback(_retrieve)
@@ -191,10 +192,10 @@ def _retrieve(task: asyncio.Task[Any]) -> None:
 
 
 class TaskScope:
-    """Starts tasks and ends them all."""
+    """A set of tasks that end together."""
 
     def __init__(self, name: str, on_crash: Callable[[BaseException], None]) -> None:
-        """Prefix the tasks' names with `name`; tell `on_crash` of an error that ends one."""
+        """Prefix the tasks' names with `name`; call `on_crash` with an error that ends a task."""
         self._name = name
         self._on_crash = on_crash
         self._tasks: dict[asyncio.Task[Any], None] = {}
@@ -202,11 +203,11 @@ class TaskScope:
 
     @property
     def closed(self) -> bool:
-        """Say whether the scope takes no more tasks."""
+        """Return True if the scope accepts no more tasks."""
         return self._closed
 
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> None:
-        """Run `work` as a task; once the scope is closed it is dropped unrun."""
+        """Run `work` as a task; a closed scope drops it without running it."""
         if self._closed:
             work.close()
             return

@@ -1,6 +1,6 @@
-"""Which broker this is, and which of its lives.
+"""Identity: a broker's id and its incarnation.
 
-What a broker tells whoever started it once it serves.
+Ready: the addresses that a broker reports to its starter once it serves.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ class Identity:
     incarnation: str
     """32 lower-case hex digits, new whenever the broker starts or was fenced."""
     broker_epoch: int
-    """Offset of its registration: a later incarnation has a higher one."""
+    """Offset of its registration in the metadata log; a later incarnation has a higher one."""
 
     @property
     def wal(self) -> WalLayout:
-        """Return the names of its write-ahead log."""
+        """Return the layout of its write-ahead log."""
         return WalLayout(self.broker_id, self.incarnation)
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A broker that serves: where clients reach it, and which of its lives this is."""
+    """A broker that serves: its addresses and its incarnation."""
 
     broker_id: int
     incarnation: int
+    """The broker epoch of this incarnation."""
     host: str
     """As advertised to clients."""
     port: int

@@ -1,4 +1,7 @@
-"""Saying seldom what happens often: a store that is away is met by every partition at once."""
+"""RateLimitedLog: logs a frequent event seldom.
+
+When the store does not respond, all partitions meet that error at once.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +11,29 @@ from math import inf
 from typing import Final
 
 EVERY_S: Final = 5.0
-"""Long enough that a log is readable, short enough that whoever looks sees that it goes on."""
+"""Least time between two lines: the log stays readable, and an operator sees that it continues."""
 
 
 class RateLimitedLog:
-    """Something that may happen again and again, and is said at most every few seconds."""
+    """One kind of event, logged at most once in `EVERY_S` seconds."""
 
     def __init__(self) -> None:
-        """Let it be said at once the first time."""
-        self._said_s = -inf
-        self._unsaid = 0
+        """Log the first event at once."""
+        self._logged_s = -inf
+        self._suppressed = 0
 
     def warn(self, logger: logging.Logger, text: str, *args: object) -> None:
-        """Log a warning, with how often it was not said before, or count it if one is recent."""
-        self._say(logger, logging.WARNING, text, args)
+        """Log a warning with the number of suppressed ones, or suppress it after a recent one."""
+        self._log(logger, logging.WARNING, text, args)
 
     def error(self, logger: logging.Logger, text: str, *args: object) -> None:
         """Log an error in the same way."""
-        self._say(logger, logging.ERROR, text, args)
+        self._log(logger, logging.ERROR, text, args)
 
-    def _say(self, logger: logging.Logger, level: int, text: str, args: tuple[object, ...]) -> None:
+    def _log(self, logger: logging.Logger, level: int, text: str, args: tuple[object, ...]) -> None:
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._said_s < EVERY_S:
-            self._unsaid += 1
+        if now_s - self._logged_s < EVERY_S:
+            self._suppressed += 1
             return
-        logger.log(level, "%s unsaid_before=%d", text % args, self._unsaid)
-        self._unsaid, self._said_s = 0, now_s
+        logger.log(level, "%s suppressed_before=%d", text % args, self._suppressed)
+        self._suppressed, self._logged_s = 0, now_s

@@ -1,7 +1,7 @@
-"""One INFO line for what happens to many partitions within a moment, and the details at DEBUG.
+"""GatheredNotes: one INFO line for an event of many partitions, and the details at DEBUG.
 
-A change of the metadata can concern thousands of partitions at once. One line each would hide
-everything else in the log.
+A change of the metadata can concern thousands of partitions at once. One line each would hide all
+other lines of the log.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 GATHER_S: Final = 0.25
-"""For how long partitions gather: recoveries of one take-over end one after the other."""
+"""Time in which partitions gather: recoveries of one take-over end one after the other."""
 
 NAMED: Final = 5
-"""How many partitions a line names."""
+"""Most partitions that a line names."""
 
 
 @dataclass(slots=True)
 class _Gathered:
-    """What happened in the same way since the last line."""
+    """The partitions with one kind of note since the last line."""
 
     count: int = 0
     first_epoch: int = 0
@@ -48,7 +48,7 @@ class GatheredNotes:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, what: str, topic: str, partition: int, epoch: int, details: str = "") -> None:
-        """Note `what` of a partition, such as "leading", in a leader epoch."""
+        """Record a note about a partition in a leader epoch; `what` is its kind, as "leading"."""
         self._logger.debug("%s partition=%s-%d epoch=%d%s", what, topic, partition, epoch, details)
         found = self._gathered.get(what)
         if found is None:
@@ -62,7 +62,7 @@ class GatheredNotes:
             self._timer = asyncio.get_running_loop().call_later(GATHER_S, self.log)
 
     def log(self) -> None:
-        """Log what has gathered, now."""
+        """Log the gathered notes now."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

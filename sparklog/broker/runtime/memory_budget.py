@@ -1,12 +1,13 @@
-"""How much unflushed data a broker may hold: producers wait for room, nothing is dropped.
+"""MemoryBudget: a limit in bytes for a broker's unflushed data; appends wait for free memory.
 
-The tails of all partitions share one budget, in bytes. When the store is slow, flushing frees
-nothing, so appends wait here, first come first served, and time out as Kafka's do.
-  M1  what was taken is given back exactly once: by trimming, or with the tail
-  M2  a waiter is served only in its turn, so a large append is not starved by small ones
-  M3  an append larger than the whole budget is let in once nothing else is held
-Followers take what their leaders took already, without waiting: if they waited, two brokers that
-follow each other could wait for ever. Their share is bounded by their leaders' budgets.
+The tails of all partitions share one budget. If the store is slow, flushes free no memory. Then
+appends wait here, first come first served, and time out as in Kafka. Nothing is dropped.
+  M1  each taken byte is returned exactly once: by trimming, or with the tail
+  M2  waiters are served in order, so small appends do not starve a large one
+  M3  an append larger than the whole budget may enter when no other memory is taken
+
+Followers take memory without waiting. If they waited, two brokers that follow each other could wait
+for ever. The budgets of their leaders bound their share.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from typing import Final
 
 from sparklog.core.errors import Unavailable
 
-UNFLUSHED: Final = "no room for more unflushed data: the storage is slower than the producers"
+UNFLUSHED: Final = "no memory for more unflushed data: the storage is slower than the producers"
 
 
 class MemoryBudget:
     """A number of bytes that appends share."""
 
     def __init__(self, limit_bytes: int, full: str = UNFLUSHED) -> None:
-        """Let appends hold `limit_bytes` together; `full` says what it means that they do."""
+        """Let appends take `limit_bytes` together; `full` begins the error if they do not fit."""
         assert limit_bytes > 0, limit_bytes
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
@@ -33,26 +34,26 @@ class MemoryBudget:
 
     @property
     def pressed(self) -> bool:
-        """Say whether more than three quarters are taken: time to flush early."""
+        """Return True if more than three quarters are taken: time to flush early."""
         return self.used_bytes * 4 > self.limit_bytes * 3
 
     @property
     def waiting(self) -> int:
-        """Return how many appends wait for room."""
+        """Return the number of appends that wait for memory."""
         return len(self._queue)
 
     def try_take(self, size_bytes: int) -> bool:
-        """Take room if there is some and nobody waits for it."""
+        """Take memory if enough is free and no other append waits; return False otherwise."""
         if self._queue or not self._fits(size_bytes):
             return False
         self.used_bytes += size_bytes
         return True
 
     async def take(self, size_bytes: int, timeout_s: float | None) -> None:
-        """Take room, waiting for it, without end if `timeout_s` is None.
+        """Wait for memory and take it; there is no timeout if `timeout_s` is None.
 
         Raises:
-            Unavailable: no room within `timeout_s`; nothing was taken (Kafka: REQUEST_TIMED_OUT).
+            Unavailable: no memory within `timeout_s`; nothing was taken (Kafka: REQUEST_TIMED_OUT).
         """
         if self.try_take(size_bytes):
             return
@@ -72,11 +73,11 @@ class MemoryBudget:
             raise
 
     def take_followed(self, size_bytes: int) -> None:
-        """Take room for what a leader sent; never waits."""
+        """Take memory for batches from a leader, without waiting."""
         self.used_bytes += size_bytes
 
     def give_back(self, size_bytes: int) -> None:
-        """Return room, and serve whoever waits for it."""
+        """Return memory, and serve the appends that wait for it."""
         assert 0 <= size_bytes <= self.used_bytes, (size_bytes, self.used_bytes)
         self.used_bytes -= size_bytes
         self._serve()
@@ -95,7 +96,7 @@ class MemoryBudget:
             self._queue.popleft()
 
     def _leave(self, size_bytes: int, turn: asyncio.Future[None]) -> None:
-        """Leave the queue; give back what was granted in the same moment."""
+        """Leave the queue; return the memory if it was granted at the same moment."""
         if turn.done() and not turn.cancelled():
             self.give_back(size_bytes)
             return

@@ -1,4 +1,4 @@
-"""What replicas need of the metadata log: the newest image, and to have it say something."""
+"""MetadataAccess: the metadata log as replicas use it, to read the newest image and to append."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import Record
 
 Decision = Callable[[MetadataImage], list[Record]]
-"""Looks at an image and returns what to append; run again whenever the append lost its place."""
+"""Returns the records to append to an image. It runs again if another append came first."""
 
 
 class MetadataAccess(Protocol):
@@ -24,22 +24,22 @@ class MetadataAccess(Protocol):
         ...
 
     async def decide(self, decision: Decision) -> MetadataImage:
-        """Append what `decision` makes of the newest image; return the image after it.
+        """Append the records that `decision` returns for the newest image; return the next image.
 
         Raises:
-            SparklogError: what the decision raised.
-            Unavailable, OutcomeUnknown: the store does not answer; decide again.
+            SparklogError: the error of the decision.
+            Unavailable, OutcomeUnknown: the store does not respond; decide again.
         """
         ...
 
     async def beyond(self, end_offset: int) -> MetadataImage:
-        """Return the image when it ends beyond an offset. Looks for nothing by itself."""
+        """Wait until the image ends beyond an offset, and return it. Sends no request itself."""
         ...
 
     async def catch_up(self) -> MetadataImage:
-        """Take in what others appended, and return the newest image.
+        """Replay the records that other brokers appended, and return the newest image.
 
         Raises:
-            Unavailable, OutcomeUnknown: the store does not answer.
+            Unavailable, OutcomeUnknown: the store does not respond.
         """
         ...

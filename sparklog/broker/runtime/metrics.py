@@ -1,8 +1,7 @@
-"""What a broker counts about itself: one object that every part of it records into.
+"""BrokerMetrics: the counters of a broker, one object that all its parts record into.
 
-Recording is an addition to a dictionary, cheap enough for every request. The names that operators
-see are put on at the page (`metrics_page`). All recording is done on the event loop, the page is
-made there too, so nothing here is locked.
+Recording is an addition to a dictionary, cheap enough for every request. The metrics page adds the
+names that operators see. Both recording and the page run on the event loop, so there are no locks.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from enum import StrEnum
 from sparklog.core.counters import Latencies, RequestCounters
 
 KEPT_LATENCIES = 2048
-"""Of each kind of request: enough for a 99.9th percentile, and some 20 KiB."""
+"""Latencies kept per kind of request: enough for a 99.9th percentile, in about 20 KiB."""
 
 
 class Gauge(StrEnum):
-    """What has a value at every moment, read when the page is asked for; Kafka's MBeans first."""
+    """Values that are read when the page is requested; those of Kafka's MBeans come first."""
 
     PARTITIONS = "kafka_server_replicamanager_partitioncount"
     LEADERS = "kafka_server_replicamanager_leadercount"
@@ -49,7 +48,7 @@ class BrokerMetrics:
     """Counts of one broker since it started, and its gauges."""
 
     def __init__(self, store_requests: RequestCounters | None = None) -> None:
-        """Start at zero; `store_requests` is what the broker's store counts into."""
+        """Start at zero; `store_requests` are the counters of the broker's store."""
         self.store_requests = RequestCounters() if store_requests is None else store_requests
         self.messages_in: Counter[str] = Counter()
         self.bytes_in: Counter[str] = Counter()
@@ -78,7 +77,7 @@ class BrokerMetrics:
         self.flushed_bytes: Counter[str] = Counter()
         self.flush_failures: Counter[str] = Counter()
         self.broken_links: Callable[[], Mapping[int, bool]] = dict
-        """Whether this broker cannot reach each other live one, by broker id."""
+        """By id of each other live broker: True if this broker cannot reach it."""
         self.unreadable_batches: Counter[str] = Counter()
         self._gauges: dict[Gauge, Callable[[], float]] = {}
 
@@ -88,13 +87,13 @@ class BrokerMetrics:
         self.bytes_in[topic] += size_bytes
 
     def fetched(self, topic: str, size_bytes: int, *, from_history: bool = False) -> None:
-        """Count bytes of batches sent to consumers; history is what storage had to be read for."""
+        """Count bytes of batches sent to consumers; `from_history` marks reads of the storage."""
         self.bytes_out[topic] += size_bytes
         if from_history:
             self.history_bytes_out[topic] += size_bytes
 
     def replicated_in(self, topic: str, size_bytes: int) -> None:
-        """Count bytes of batches that a follower here took from a leader."""
+        """Count bytes of batches that a follower here fetched from a leader."""
         self.replication_bytes_in[topic] += size_bytes
 
     def replicated_out(self, topic: str, size_bytes: int) -> None:
@@ -102,15 +101,15 @@ class BrokerMetrics:
         self.replication_bytes_out[topic] += size_bytes
 
     def produce_failed(self, topic: str) -> None:
-        """Count a partition of a produce request that was answered with an error."""
+        """Count a partition of a produce request whose response has an error."""
         self.failed_produce[topic] += 1
 
     def fetch_failed(self, topic: str) -> None:
-        """Count a partition of a fetch request that was answered with an error."""
+        """Count a partition of a fetch request whose response has an error."""
         self.failed_fetch[topic] += 1
 
     def request(self, api: str, version: int, seconds: float, error_code: int = 0) -> None:
-        """Count a request, from its last byte in to its answer's first byte out.
+        """Count a request; `seconds` last from its last byte in to its response's first byte out.
 
         `api` is Kafka's name: `Produce`, `Fetch` for consumers, `FetchFollower` for replicas.
         """
@@ -123,24 +122,24 @@ class BrokerMetrics:
         latencies.add(seconds)
 
     def throttled(self, quota: str, seconds: float) -> None:
-        """Count an answer after which its client is not listened to for so long."""
+        """Count a response after which the broker does not read from the client for `seconds`."""
         self.throttled_requests[quota] += 1
         self.throttled_seconds[quota] = self.throttled_seconds.get(quota, 0.0) + seconds
 
     def broker_call_refused(self, api: str) -> None:
-        """Count a request that only brokers may send, and that a client sent."""
+        """Count a request from a client that only brokers may send."""
         self.refused_broker_calls[api] += 1
 
     def isr_shrunk(self) -> None:
-        """Count a partition whose in-sync set lost somebody."""
+        """Count a partition whose ISR lost members."""
         self.isr_shrinks += 1
 
     def isr_expanded(self) -> None:
-        """Count a partition whose in-sync set was joined."""
+        """Count a partition whose ISR gained a member."""
         self.isr_expands += 1
 
     def took_over(self, seconds: float) -> None:
-        """Count a partition that this broker began to lead, and how long recovery took."""
+        """Count a partition that this broker began to lead, and the seconds of its recovery."""
         self.elections += 1
         self.take_over_seconds += seconds
 
@@ -152,20 +151,20 @@ class BrokerMetrics:
         self.wal_latencies.add(seconds)
 
     def flushed(self, topic: str, size_bytes: int, unreadable: int = 0) -> None:
-        """Count one segment that a leader here brought to storage, and batches nobody can read."""
+        """Count one segment that a leader here flushed, and its unreadable batches."""
         self.flushes[topic] += 1
         self.flushed_bytes[topic] += size_bytes
         if unreadable:
             self.unreadable_batches[topic] += unreadable
 
     def flush_failed(self, topic: str) -> None:
-        """Count a segment that storage did not take, and that is tried again."""
+        """Count a failed put of a segment, which the flusher tries again."""
         self.flush_failures[topic] += 1
 
     def watch(self, gauge: Gauge, read: Callable[[], float]) -> None:
-        """Read a gauge by `read` from now on; it must be quick and must not raise."""
+        """Read a gauge by `read` from now on; `read` must be quick and must not raise."""
         self._gauges[gauge] = read
 
     def gauges(self) -> Mapping[Gauge, float]:
-        """Return the value of every gauge that is watched."""
+        """Return the values of all watched gauges."""
         return {gauge: float(read()) for gauge, read in self._gauges.items()}

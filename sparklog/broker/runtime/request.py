@@ -1,4 +1,4 @@
-"""What a handler knows about a request besides its message."""
+"""RequestContext: the sender of a request, which handlers get beside the message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparklog.core.errors import SparklogError
 from sparklog.security.principal import ANONYMOUS, Principal
 
 BROKERS_CLIENT: Final = "broker-"
-"""Brokers introduce themselves so to each other, with their id behind it."""
+"""Prefix of the client id that brokers use among each other; their id follows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,32 +27,33 @@ class RequestContext:
 
 
 INTERNAL: Final = RequestContext()
-"""A request a broker makes to itself."""
+"""The sender of a request that a broker makes to itself."""
 UNTHROTTLED: Final = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True)
 class NoResponse:
-    """What a handler returns whose client wants no answer, and is not listened to for a while."""
+    """The result of a handler whose client wants no response."""
 
     throttle_time: timedelta
+    """Time for which the broker does not read from the client."""
 
 
 class Reply(Protocol):
-    """Takes the answer to one request, once, from whoever answers without a task."""
+    """Sends the response to one request, once, for a handler that runs without a task."""
 
     def answer(self, frame: bytearray, throttle: timedelta = UNTHROTTLED) -> None:
-        """Send this; for so long the client is not listened to."""
+        """Send a response frame, then read nothing from the client for `throttle`."""
         ...
 
     def go_on(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Send the response entity that `work` returns, as any request's."""
+        """Run `work` as a task and send the response entity that it returns."""
         ...
 
 
 class CloseConnection(SparklogError):
-    """The answer is to hang up: a producer that wants no answer learns of an error this way."""
+    """Close the connection instead of a response: with acks=0 it reports an error to producers."""
 
 
 class ExpectedClose(CloseConnection):
-    """A close that is no news: the broker asked for it itself. It is logged at DEBUG."""
+    """A close that this broker requested itself; it is logged at DEBUG."""

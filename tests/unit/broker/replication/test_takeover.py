@@ -226,7 +226,7 @@ def test_store_outage_is_logged_for_few_partitions(
         await asyncio.sleep(20)
         told = [line for line in caplog.messages if "recovery interrupted" in line]
         assert 1 < len(told) < 10
-        assert "unsaid_before=49" in told[-1]
+        assert "suppressed_before=49" in told[-1]
         world.objects.faults = StoreFaults()
         await until_led(cluster, wheres, 1)
 

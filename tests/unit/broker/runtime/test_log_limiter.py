@@ -23,7 +23,7 @@ def test_first_event_is_logged_and_then_one_now_and_then(caplog: pytest.LogCaptu
             for _ in range(times):
                 repeated.warn(logging.getLogger(__name__), "it rains in %s", "May")
             await asyncio.sleep(EVERY_S)
-        assert caplog.messages == [f"it rains in May unsaid_before={n}" for n in (0, 3, 1)]
+        assert caplog.messages == [f"it rains in May suppressed_before={n}" for n in (0, 3, 1)]
 
     world.run(story())
 

@@ -86,7 +86,7 @@ def test_closed_pool_drops_waiting_calls_and_ends_its_threads() -> None:
         threads = named()
         lane.close()
         assert waiting.cancelled()
-        with pytest.raises(RuntimeError, match="no more work"):
+        with pytest.raises(RuntimeError, match="is closed"):
             lane.ask(int)
         gate.set()
         assert await running == "ended"

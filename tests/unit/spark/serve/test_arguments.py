@@ -108,7 +108,7 @@ def test_queries_come_in_where_brokers_listen() -> None:
         ("--config broker.session.timeout.ms=1", "broker.session.timeout.ms"),
         ("--first-broker-id 2147483647", "choose a lower first one"),
         ("--root memory://x", "lives in one process"),
-        ("--root s3://b/x --config wal.fsync=false", "leave wal.fsync out"),
+        ("--root s3://b/x --config wal.fsync=false", "only for roots that are folders"),
         ("--ready-file no/such/folder/ready.json", "no such folder"),
     ],
 )
