@@ -133,7 +133,7 @@ def forget_producers(patch: pytest.MonkeyPatch) -> None:
 
 def take_what_comes_ahead(patch: pytest.MonkeyPatch) -> None:
     """Judge a batch at once that comes ahead of one that still waits at an earlier leader."""
-    patch.setattr(RejectedBatches, "check_ahead", lambda *given, may_stray: None)
+    patch.setattr(RejectedBatches, "check_ahead", lambda *given, may_have_stragglers: None)
 
 
 def skip_the_wals(patch: pytest.MonkeyPatch) -> None:

@@ -172,7 +172,7 @@ class RoleAssigner:
         """
         role = self.find(where)
         if isinstance(role, RecoveringPartition):
-            raise role.not_yet()
+            raise role.not_ready_error()
         return role
 
     def all_led(self) -> list[LeaderPartition]:
@@ -312,7 +312,7 @@ class RoleAssigner:
         led, state = replica.led, replica.state
         if led is None or led.leader_epoch != state.leader_epoch:
             return
-        led.obey(
+        led.apply_events(
             led.leadership.metadata_changed(
                 replicas=state.replicas,
                 isr=state.isr,
@@ -326,7 +326,7 @@ class RoleAssigner:
         role = replica.role
         if isinstance(role, LeaderPartition) and role.rules is not replica.rules:
             role.rules = replica.rules
-            role.obey(role.leadership.rules_changed(replica.rules.commit))
+            role.apply_events(role.leadership.rules_changed(replica.rules.commit))
 
     def _look_at_next_leader(self, replica: Replica, led: LeaderPartition) -> None:
         """Hand over when asked to, and serve on when no longer asked."""

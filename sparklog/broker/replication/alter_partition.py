@@ -132,13 +132,13 @@ class AlterPartitionQueue:
             return
         now_ms = int(asyncio.get_running_loop().time() * 1000)
         joinable = [b.broker_id for b in image.eligible_brokers()]
-        led.obey(
+        led.apply_events(
             led.leadership.metadata_changed(
                 replicas=state.replicas, isr=state.isr, joinable=joinable, now_ms=now_ms
             )
         )
         if led.leadership.pending == change:
-            led.obey(led.leadership.isr_refused())
+            led.apply_events(led.leadership.isr_refused())
         elif isinstance(change, ExpandIsr):
             self._metrics.isr_expanded()
         else:

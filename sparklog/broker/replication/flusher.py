@@ -243,14 +243,14 @@ class Flusher:
                 f"recovered it; stop leading. partition={led.where} "
                 f"log_end_offset={view.end_offset} high_watermark={led.high_watermark}"
             )
-        led.took_flush(view)
+        led.apply_flush(view)
         self._pump.flushed(led.where, view.end_offset)
 
     async def _absorb(self, led: LeaderPartition, view: PartitionView) -> None:
         plan = absorb_tail(TAIL_SEGMENTS_MAX, 0)
         nonce = new_nonce(self._environment.entropy)
         try:
-            led.saw_view(await self._environment.store.run(change(view, plan, nonce)))
+            led.update_view(await self._environment.store.run(change(view, plan, nonce)))
         except (Unavailable, OutcomeUnknown) as error:
             # The chain stays longer; the next flush tries again.
             logger.warning("absorbing the chain failed partition=%s %s", led.where, error)

@@ -145,7 +145,7 @@ class LeadershipHandover:
             Unavailable, OutcomeUnknown: the store does not respond.
         """
         # Requests that entered the queue before the close append first.
-        async with led.order.turn():
+        async with led.append_queue.turn():
             end_offset = led.tail.end_offset
         if not await led.wait_until_committed(end_offset, timeout_s):
             return False

@@ -245,7 +245,7 @@ class LeaderRecovery:
         return None
 
     async def _attempt(self, role: RecoveringPartition) -> Recovered | None:
-        wals = () if role.has_all else role.wals
+        wals = () if role.has_all_committed else role.wals
         tails = await asyncio.gather(*map(self._sealed_tail, wals))
         async with self._order.place(internal=role.is_internal):
             view = await self._run(refresh(PartitionView(role.layout)))
@@ -320,8 +320,8 @@ def _check_newest(view: PartitionView, role: RecoveringPartition) -> None:
 def _check_joined(view: PartitionView, role: RecoveringPartition) -> None:
     """Raise if recovery relies on this broker's tail alone (K6), but the tail leaves a gap."""
     tail = role.held.tail
-    if role.has_all and tail.start_offset > view.end_offset:
-        role.has_all = False
+    if role.has_all_committed and tail.start_offset > view.end_offset:
+        role.has_all_committed = False
         raise Unavailable(
             "a gap is between the partition's log and this replica; recovery reads the write-ahead "
             f"logs as well. partition={role.where} log_end_offset={view.end_offset} "
