@@ -93,7 +93,7 @@ class Follower:
 
     def fetch(self, leader: Leader, *, loses_answer: bool) -> int:
         """Fetch once; return how many partitions were named."""
-        ask = self.session.ask(
+        ask = self.session.build_request(
             {PartitionId(TOPIC, n): FetchPosition(end, 10) for n, end in self.ends.items()}
         )
         asked = RequestedPartition(
@@ -104,7 +104,7 @@ class Follower:
         try:
             turn = leader.sessions.begin(asked, 0.0)
         except InvalidRequest:
-            self.session.lost()
+            self.session.handle_error()
             return 0
         resting = {} if turn.watch is None else turn.watch.resting
         places = {key[1]: at for key, at in turn.wanted.items()} | {
@@ -113,9 +113,9 @@ class Follower:
         assert {number: at.offset for number, at in places.items()} == self.ends
         told = leader.told(turn)
         if loses_answer:
-            self.session.lost()
+            self.session.handle_error()
             return len(ask.changed)
-        self.session.answered(turn.session_id)
+        self.session.handle_response(turn.session_id)
         for number, outcome in told.items():
             if isinstance(outcome, FetchedPartition):
                 self.ends[number] += len(outcome.batches)

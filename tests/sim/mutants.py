@@ -78,10 +78,10 @@ def flush_above_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
             led.view = view
             led.leadership.flushed_end = led.leadership.durable_end = view.end_offset
             led.held.trim(view.end_offset)
-            self._pump.flushed(led.where, view.end_offset)
+            self._wal.flushed(led.where, view.end_offset)
 
     patch.setattr(Flusher, "_put_segment", greedy)
-    patch.setattr(Flusher, "_take_in", careless)
+    patch.setattr(Flusher, "_apply_flush", careless)
 
 
 def go_on_when_deposed(patch: pytest.MonkeyPatch) -> None:

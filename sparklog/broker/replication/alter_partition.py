@@ -110,9 +110,9 @@ class AlterPartitionQueue:
         records = isr.recovered(
             image, [(r.where, r.leader_epoch) for r in recovered], self._broker_id
         )
-        said = image.applied(records, image.end_offset + len(records))
+        projected = image.applied(records, image.end_offset + len(records))
         for led, change in changes.items():
-            where = (said, led.where, self._broker_id, led.leader_epoch)
+            where = (projected, led.where, self._broker_id, led.leader_epoch)
             try:
                 match change.change:
                     case ExpandIsr():

@@ -161,7 +161,7 @@ def test_append_larger_than_the_budget_runs_alone() -> None:
         assert not budget.try_take(200)
         budget.give_back(1)
         assert budget.try_take(200)
-        assert budget.pressed
+        assert budget.is_nearly_full
 
     world.run(story())
 
