@@ -144,8 +144,8 @@ async def _serve(
         node = born.result() if born.done() else await asyncio.shield(born)
         return await handlers.handle(node, request, context)
 
-    def begin_produce(asked: PlainProduce, reply: Reply) -> bool:
-        return born.done() and handlers.begin_produce(born.result(), asked, reply)
+    def begin_produce(asked: PlainProduce, reply: Reply, context: RequestContext) -> bool:
+        return born.done() and handlers.begin_produce(born.result(), asked, reply, context)
 
     server = Server(handle, handlers.refuse, config, metrics, begin_produce)
     page = MetricsServer(metrics, lambda: debug_state(born.result()))

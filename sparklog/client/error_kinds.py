@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from kio.schema.errors import ErrorCode
 
 from sparklog.core.errors import (
+    ClusterAuthorizationFailed,
     DataCorrupt,
     Fenced,
+    GroupAuthorizationFailed,
     GroupIdNotFound,
     IllegalSaslState,
     InvalidConfig,
@@ -27,6 +29,8 @@ from sparklog.core.errors import (
     SaslAuthenticationFailed,
     SparklogError,
     TopicAlreadyExists,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
     Unavailable,
     UnknownTopicOrPartition,
     UnsupportedSaslMechanism,
@@ -54,6 +58,10 @@ _OF_BROKER: Mapping[ErrorCode, type[SparklogError]] = {
     ErrorCode.fenced_instance_id: Fenced,
     ErrorCode.fenced_leader_epoch: NotServing,
     ErrorCode.group_id_not_found: GroupIdNotFound,
+    ErrorCode.topic_authorization_failed: TopicAuthorizationFailed,
+    ErrorCode.group_authorization_failed: GroupAuthorizationFailed,
+    ErrorCode.cluster_authorization_failed: ClusterAuthorizationFailed,
+    ErrorCode.transactional_id_authorization_failed: TransactionalIdAuthorizationFailed,
     ErrorCode.unsupported_sasl_mechanism: UnsupportedSaslMechanism,
     ErrorCode.illegal_sasl_state: IllegalSaslState,
     ErrorCode.sasl_authentication_failed: SaslAuthenticationFailed,

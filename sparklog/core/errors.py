@@ -14,7 +14,10 @@
     - PreferredLeaderNotAvailable: the first replica is not in sync; try again when it is.
     - InvalidTopic: illegal topic name, or a topic that clients must not change.
     - PolicyViolation: the topic's settings, or a limit of the cluster, do not allow it.
-    - ClusterAuthorizationFailed: only brokers of the cluster may send the request.
+    - ClusterAuthorizationFailed: no right on the cluster, or only its brokers may send this.
+    - TopicAuthorizationFailed: the client has no right to do this with the topic.
+    - GroupAuthorizationFailed: the client has no right to do this with the group.
+    - TransactionalIdAuthorizationFailed: the client may not use the transactional id.
     - SecurityDisabled: there is no authorizer, so there are no ACLs.
     - UnsupportedSaslMechanism: the listener does not offer the mechanism.
     - IllegalSaslState: the request is not allowed in this state of the authentication.
@@ -197,9 +200,27 @@ class PolicyViolation(InvalidRequest):
 
 
 class ClusterAuthorizationFailed(InvalidRequest):
-    """Only brokers of the cluster may ask for this."""
+    """The client has no right to this on the cluster, or only brokers of the cluster may ask."""
 
     kafka_code = 31
+
+
+class TopicAuthorizationFailed(InvalidRequest):
+    """The client has no right to do this with the topic: an ACL has to allow it."""
+
+    kafka_code = 29
+
+
+class GroupAuthorizationFailed(InvalidRequest):
+    """The client has no right to do this with the group: an ACL has to allow it."""
+
+    kafka_code = 30
+
+
+class TransactionalIdAuthorizationFailed(InvalidRequest):
+    """The client has no right to use the transactional id: an ACL has to allow it."""
+
+    kafka_code = 53
 
 
 class RecordTooLarge(InvalidRequest):

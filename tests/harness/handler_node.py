@@ -18,6 +18,7 @@ from sparklog.broker.handlers import handle
 from sparklog.broker.network.cluster_secret import client_id, is_broker
 from sparklog.broker.network.quotas import ClientQuotas
 from sparklog.broker.network.reachability import ReachabilityTracker
+from sparklog.broker.node.authorization import Authorization
 from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.produce.request import ProducedPartition, ProduceRequest, Verified
 from sparklog.broker.runtime.environment import Address, Environment, TaskScope
@@ -188,6 +189,7 @@ class ToyNode:
         self.config = parse_broker_configs(dict(settings))
         self.environment = environment
         self.metadata = MetadataLog(environment)
+        self.authorization = Authorization(self.config)
         self.replicas = ToyReplicas()
         self.groups = GroupCoordinator(
             environment, self.config, self.broker_id, self.metadata, TaskScope("toy", _raise)

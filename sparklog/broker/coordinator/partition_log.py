@@ -212,9 +212,9 @@ class CoordinatorPartition:
         try:
             history = await run(led.history.read(led.view, offset, READ_BYTES, limit_offset))
         except OffsetOutOfRange:
-            led.update_view(await run(refresh(led.view)))
+            led.saw_view(await run(refresh(led.view)))
             raise
-        led.update_view(history.view)
+        led.saw_view(history.view)
         return history.batches
 
 

@@ -44,14 +44,14 @@ class FetchSubscription(DelayedFetch):
 
     def rouse_changed(self) -> None:
         """Have all looked at that there is news of."""
-        for where in self.changed:
+        for where in self.news:
             self.rouse(where)
-        self.changed = {}
+        self.news = {}
 
     def forget(self, where: PartitionId) -> None:
         """End the news of a partition."""
         self.rouse(where)
-        self.changed.pop(where, None)
+        self.news.pop(where, None)
         waits = self._subscribed.pop(where, None)
         if waits is not None:
             waits.remove(self)

@@ -1,6 +1,7 @@
 """Handlers: one module per API, each from a request entity to a response entity.
 
-No handler touches a socket, so a simulation calls them as the server does.
+No handler touches a socket, so a simulation calls them as the server does. A request of a client
+passes the guard of its API first, if brokers have an authorizer; see `guard_table`.
 """
 
 from __future__ import annotations
@@ -27,9 +28,14 @@ from sparklog.broker.handlers import (
     transaction_admin,
     transactions,
 )
+from sparklog.broker.handlers.access import Access, keeps_audit_lines_of_allowed
+from sparklog.broker.handlers.guard_table import GUARDS
+from sparklog.broker.handlers.guards import GuardedCall
 from sparklog.broker.node.node import BrokerNode
-from sparklog.broker.runtime.request import RequestContext
+from sparklog.broker.runtime.request import Reply, RequestContext
 from sparklog.protocol.api_keys import Api
+from sparklog.protocol.messages.produce_fast_path import PlainProduce
+from sparklog.security.acls import AclOperation, ResourceType
 
 Handler = Callable[[BrokerNode, Any, RequestContext], Awaitable[Any]]
 
@@ -93,7 +99,23 @@ HANDLERS: Final[dict[Api, Handler]] = {
 """Every API of `protocol.api.APIS`, with who answers it."""
 
 refuse = metadata.refuse
-begin_produce = produce.begin
+
+
+def begin_produce(
+    node: BrokerNode, asked: PlainProduce, reply: Reply, context: RequestContext
+) -> bool:
+    """Begin to answer a plain Produce request without a task; return False where that cannot be.
+
+    A request that the guard has more to do about is not begun here: to deny it, or to write lines
+    of the audit log.
+    """
+    access = _access(node, context, Api.PRODUCE)
+    if access is None:
+        return produce.begin(node, asked, reply)
+    if keeps_audit_lines_of_allowed():
+        return False
+    allows, write, topic = access.allows, AclOperation.WRITE, ResourceType.TOPIC
+    return produce.begin(node, asked, reply, lambda name: allows(write, topic, name))
 
 
 async def handle(node: BrokerNode, request: Any, context: RequestContext) -> Any:
@@ -106,4 +128,17 @@ async def handle(node: BrokerNode, request: Any, context: RequestContext) -> Any
     """
     if not node.has_started and request.__api_key__ != Api.BROKER_HEARTBEAT:
         await node.wait_started()
-    return await HANDLERS[request.__api_key__](node, request, context)
+    api = request.__api_key__
+    access = _access(node, context, api)
+    if access is None:
+        return await HANDLERS[api](node, request, context)
+    image = node.metadata.image
+    return await GUARDS[api](GuardedCall(node, request, context, access, HANDLERS[api], image))
+
+
+def _access(node: BrokerNode, context: RequestContext, api: int) -> Access | None:
+    """Return the rights of a client; None for a broker, and while brokers have no authorizer."""
+    authorizer = node.authorization.current(node.metadata.image)
+    if authorizer is None or node.is_broker(context):
+        return None
+    return Access(authorizer, context, api)

@@ -1,7 +1,8 @@
 """Requests that only brokers of the cluster may send: clients get CLUSTER_AUTHORIZATION_FAILED.
 
-In Kafka these need the operation CLUSTER_ACTION. This is a guard before authentication; see
-decision 52 for what it does not protect against.
+In Kafka these need the operation CLUSTER_ACTION. Here a broker proves itself by the secret of the
+cluster, with and without an authorizer: no ACL makes a client a broker. See decision 52 for what
+the secret does not protect against, and `guard_table` for the rights of clients.
 """
 
 from __future__ import annotations

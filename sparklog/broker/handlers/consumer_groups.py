@@ -29,6 +29,7 @@ from sparklog.coordinator.consumer.messages import (
     ConsumerHeartbeat,
     ConsumerHeartbeatAnswer,
     ConsumerMemberDescription,
+    FilterTopics,
     Parts,
 )
 from sparklog.core.errors import GroupIdNotFound, SparklogError, Unavailable
@@ -39,10 +40,18 @@ OWN_ID_SINCE: Final = 1
 _NO_ID: Final = UUID(int=0)
 
 
-async def consumer_group_heartbeat(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer with the member's epoch and, when that is news, what it may read."""
+async def consumer_group_heartbeat(
+    node: BrokerNode,
+    request: Any,
+    context: RequestContext,
+    may_describe: FilterTopics | None = None,
+) -> Any:
+    """Answer with the member's epoch and, when that is news, what it may read.
+
+    A pattern matches only topics that `may_describe` returns, if it is given.
+    """
     answer = ResponseBuilder.to(request)
-    asked = _asked(node, request, context)
+    asked = _asked(node, request, context, may_describe)
     await _read_new_topics(node, asked)
     try:
         result = await node.groups.consumer_heartbeat(asked)
@@ -67,7 +76,9 @@ async def consumer_group_heartbeat(node: BrokerNode, request: Any, context: Requ
     )
 
 
-def _asked(node: BrokerNode, request: Any, context: RequestContext) -> ConsumerHeartbeat:
+def _asked(
+    node: BrokerNode, request: Any, context: RequestContext, may_describe: FilterTopics | None
+) -> ConsumerHeartbeat:
     member_id, epoch = request.member_id, int(request.member_epoch)
     if not member_id and epoch == JOIN_EPOCH and request.__version__ < OWN_ID_SINCE:
         member_id = topic_id_of(UUID(bytes=node.environment.entropy.random_bytes(16)))
@@ -84,6 +95,7 @@ def _asked(node: BrokerNode, request: Any, context: RequestContext) -> ConsumerH
         regex=getattr(request, "subscribed_topic_regex", None),
         assignor=request.server_assignor,
         owned=_owned(request.topic_partitions),
+        may_describe=may_describe,
     )
 
 

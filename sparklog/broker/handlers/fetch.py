@@ -7,7 +7,8 @@ Source: KIP-74, KIP-227, KIP-320, KIP-516.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.partition.follower import FetchPosition
 from sparklog.broker.runtime.request import CloseConnection, RequestContext
 from sparklog.cluster.metadata.image import MetadataImage, Topic
-from sparklog.core.errors import Fenced, NotServing, SparklogError
+from sparklog.core.errors import Fenced, NotServing, SparklogError, TopicAuthorizationFailed
 from sparklog.core.quotas import CONSUMER_BYTE_RATE, Quotas
 from sparklog.core.types import PartitionId
 from sparklog.protocol.messages.builder import ResponseBuilder
@@ -44,8 +45,17 @@ DIVERGENCE_SINCE: Final = 12
 _UNKNOWN: Final = -1
 
 
-async def handle(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Read what there is, or wait for it; every partition has its own error."""
+MayRead = Callable[[str, int], bool]
+"""Returns whether the client may read a topic; it asks for this number of partitions."""
+
+
+async def handle(
+    node: BrokerNode, request: Any, context: RequestContext, may_read: MayRead | None = None
+) -> Any:
+    """Read what there is, or wait for it; every partition has its own error.
+
+    Topics are checked by `may_read`, if it is given, with those of the session.
+    """
     answer = ResponseBuilder.to(request)
     try:
         if _replica_id(request) != CONSUMER:
@@ -60,7 +70,7 @@ async def handle(node: BrokerNode, request: Any, context: RequestContext) -> Any
             session_id=NO_SESSION,
             responses=(),
         )
-    found = _found(node.metadata.image, turn.wanted)
+    found = _found(node.metadata.image, turn.wanted, may_read)
     quota = _quota(node, request)
     most = node.throttle.most_at_once(quota, CONSUMER_BYTE_RATE, context.client_id)
     spec = _spec(node, request, turn, found, most)
@@ -115,9 +125,9 @@ def _asked(request: Any) -> RequestedPartition:
 
 
 def _found(
-    image: MetadataImage, wanted: Iterable[PartKey]
+    image: MetadataImage, wanted: Iterable[PartKey], may_read: MayRead | None
 ) -> dict[PartKey, PartitionId | SparklogError]:
-    topics: dict[TopicKey, Topic | SparklogError] = {}
+    topics = {} if may_read is None else _denied(image, wanted, may_read)
     found: dict[PartKey, PartitionId | SparklogError] = {}
     for key in wanted:
         name, number = key
@@ -126,6 +136,19 @@ def _found(
             topic = topics[name] = topic_known_as(image, name)
         found[key] = partition_of(topic, number)
     return found
+
+
+def _denied(
+    image: MetadataImage, wanted: Iterable[PartKey], may_read: MayRead
+) -> dict[TopicKey, Topic | SparklogError]:
+    """Return the topics that the client may not read, whether they exist or not."""
+    denied: dict[TopicKey, Topic | SparklogError] = {}
+    for key, partitions in Counter(key for key, _ in wanted).items():
+        topic = topic_known_as(image, key)
+        name = topic.name if isinstance(topic, Topic) else key
+        if isinstance(name, str) and not may_read(name, partitions):
+            denied[key] = TopicAuthorizationFailed("the client may not read the topic")
+    return denied
 
 
 def _replica_id(request: Any) -> int:

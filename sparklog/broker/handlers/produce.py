@@ -10,7 +10,7 @@ transaction to ask about, a partition to wait for, an error to tell, is done by 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -309,26 +309,35 @@ def _time(milliseconds: int) -> datetime | None:
 PRODUCE_AT_ONCE_MILLISECOND = MILLISECOND
 PRODUCE_AT_ONCE_ACKS: frozenset[int] = ACKS - {0}
 """Those that have an answer."""
+MayWrite = Callable[[str], bool]
+"""Returns whether the client may write to a topic."""
 
 
-def begin(node: BrokerNode, asked: PlainProduce, reply: Reply) -> bool:
+def begin(
+    node: BrokerNode, asked: PlainProduce, reply: Reply, may_write: MayWrite | None = None
+) -> bool:
     """Append what a request carries and answer when it is acknowledged, if that is all.
 
     False, and nothing was done, if something has to be waited for first or is out of the ordinary.
+    A topic that `may_write` denies is out of the ordinary.
     """
-    batches = _batches(node.metadata.image, asked) if node.has_started else None
+    batches = _batches(node.metadata.image, asked, may_write) if node.has_started else None
     if not batches or asked.acks not in PRODUCE_AT_ONCE_ACKS:
         return False
     ended = partial(_ended, node, asked, reply)
     return node.replicas.produce_service.begin(batches, asked.acks, max(0, asked.timeout_ms), ended)
 
 
-def _batches(image: MetadataImage, asked: PlainProduce) -> Mapping[PartitionId, BytesLike] | None:
+def _batches(
+    image: MetadataImage, asked: PlainProduce, may_write: MayWrite | None
+) -> Mapping[PartitionId, BytesLike] | None:
     """Return the batches of a request in its order, None if any is not plainly to be appended."""
     batches: dict[PartitionId, BytesLike] = {}
     for key, _, partitions in asked.topics:
         topic = image.topic_of(key) if asked.by_id else image.topics.get(key)
         if topic is None or topic.name in CLOSED_TOPICS:
+            return None
+        if may_write is not None and not may_write(topic.name):
             return None
         for number, records in partitions:
             where = PartitionId(topic.topic_id, number)

@@ -130,11 +130,16 @@ ADD_PARTITIONS_TO_TXN_FENCED_SINCE: Final = 2
 Codes = Mapping[Partition, ErrorCode]
 
 
-async def add_partitions_to_txn(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer with a code for every partition."""
+async def add_partitions_to_txn(
+    node: BrokerNode,
+    request: Any,
+    context: RequestContext,
+    denied: frozenset[str] = frozenset(),
+) -> Any:
+    """Answer with a code for every partition. The client may not write to the topics `denied`."""
     answer = ResponseBuilder.to(request)
     if answer.version < BATCHED_SINCE:
-        codes = await _add_all(node, answer, request)
+        codes = await _add_all(node, answer, request, CLOSED_TOPICS | denied)
         return answer.response(
             throttle_time=NO_THROTTLE,
             results_by_topic_v3_and_below=_topics(answer, request.v3_and_below_topics, codes),
@@ -160,12 +165,14 @@ async def add_partitions_to_txn(node: BrokerNode, request: Any, context: Request
     )
 
 
-async def _add_all(node: BrokerNode, answer: ResponseBuilder, request: Any) -> Codes:
-    """Add what a producer asks for, if all of it exists."""
+async def _add_all(
+    node: BrokerNode, answer: ResponseBuilder, request: Any, denied: frozenset[str]
+) -> Codes:
+    """Add what a producer asks for, if all of it exists and no topic is denied."""
     partitions = _partitions(request.v3_and_below_topics)
     missing = {
         p: code
-        for p, code in _missing(node.metadata.image, request.v3_and_below_topics)
+        for p, code in _missing(node.metadata.image, request.v3_and_below_topics, denied)
         if code is not ErrorCode.none
     }
     if missing:
@@ -207,13 +214,15 @@ def _partitions(topics: Any) -> list[Partition]:
     return [(topic.name, int(number)) for topic in topics for number in topic.partitions]
 
 
-def _missing(image: MetadataImage, topics: Any) -> Iterable[tuple[Partition, ErrorCode]]:
+def _missing(
+    image: MetadataImage, topics: Any, denied: frozenset[str]
+) -> Iterable[tuple[Partition, ErrorCode]]:
     for asked in topics:
         topic = topic_of(image, asked)
         for number in asked.partitions:
             where = partition_of(topic, int(number))
             code = code_of(where if isinstance(where, SparklogError) else None)
-            if asked.name in CLOSED_TOPICS:  # as Kafka, whose clients take no other code for this
+            if asked.name in denied:  # as Kafka, whose clients take no other code for this
                 code = ErrorCode.topic_authorization_failed
             yield (asked.name, int(number)), code
 

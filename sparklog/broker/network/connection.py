@@ -110,7 +110,7 @@ Handle = Callable[[Any, RequestContext], Awaitable[Any]]
 Refuse = Callable[[RequestHeader], Any]
 """Answers ApiVersions of an unknown version."""
 
-BeginProduce = Callable[[PlainProduce, Reply], bool]
+BeginProduce = Callable[[PlainProduce, Reply, RequestContext], bool]
 """Begins to answer a plain Produce request, if it can do so at once."""
 
 
@@ -331,7 +331,7 @@ class Connection(asyncio.Protocol):
         if self._produce_tasks:
             return False
         try:
-            return self._service.begin_produce(plain, exchange)
+            return self._service.begin_produce(plain, exchange, self._context_of(exchange))
         except Exception as error:
             self._broke(exchange, error)
             self.finished(exchange)

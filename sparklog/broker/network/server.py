@@ -18,7 +18,7 @@ from sparklog.broker.network.request_memory import RequestMemoryPool
 from sparklog.broker.runtime.environment import Address
 from sparklog.broker.runtime.log_limiter import RateLimitedLog
 from sparklog.broker.runtime.metrics import BrokerMetrics, Gauge
-from sparklog.broker.runtime.request import Reply
+from sparklog.broker.runtime.request import Reply, RequestContext
 from sparklog.core.config.broker import BrokerConfig
 from sparklog.core.errors import InvalidConfig
 from sparklog.protocol.messages.produce_fast_path import PlainProduce
@@ -138,7 +138,7 @@ class Server:
         self._sweeper = loop.call_later(pause_s, self._sweep)
 
 
-def _begin_none(asked: PlainProduce, reply: Reply) -> bool:
+def _begin_none(asked: PlainProduce, reply: Reply, context: RequestContext) -> bool:
     return False
 
 

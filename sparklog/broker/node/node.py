@@ -27,6 +27,7 @@ from sparklog.broker.fetch.session import FetchSessionCache
 from sparklog.broker.network.cluster_secret import client_id, is_broker
 from sparklog.broker.network.quotas import ClientQuotas
 from sparklog.broker.network.reachability import ReachabilityTracker
+from sparklog.broker.node.authorization import Authorization
 from sparklog.broker.node.incarnation import Incarnation
 from sparklog.broker.node.replicas import Replicas
 from sparklog.broker.runtime.current_settings import SettingsInForce
@@ -65,7 +66,7 @@ class BrokerNode:
         """Be the broker `node.id`, which others reach at `address`.
 
         Raises:
-            InvalidConfig: no node.id, or another broker.id.
+            InvalidConfig: no node.id, another broker.id, or a super user without a type.
         """
         self.broker_id = node_id(config)
         self.config = config
@@ -78,6 +79,7 @@ class BrokerNode:
         self.throttle = ClientQuotas(config, self.metrics)
         self.metadata = MetadataLog(self.environment)
         self.metadata.subscribe(self.reachability.saw)
+        self.authorization = Authorization(config)
         self._settings = SettingsInForce(config, self.metadata, self.broker_id)
         self._peers = PeerChecks(self.reachability, self.metadata, self.broker_id, session_s)
         self.producer_ids = ProducerIds(self.metadata, self.broker_id)

@@ -32,6 +32,7 @@ from sparklog.coordinator.consumer.messages import (
     NO_PARTS,
     UNCHANGED_MS,
     ConsumerHeartbeat,
+    FilterTopics,
     Part,
     Parts,
 )
@@ -175,7 +176,7 @@ def heartbeat(
     if before is None or about != before.about:
         change.add(about)
     if change_regexes:
-        _resolve_patterns(change)
+        _resolve_patterns(change, asked.may_describe)
     if resubscribed or group.topics_seen != change.topics.version:
         _follow_topics(change, changed=resubscribed)
     if group.epoch > group.target_epoch:
@@ -327,8 +328,8 @@ def _replace_by_tombstones(member: ConsumerMember, change: MemberChange) -> None
         change.add(record)
 
 
-def _resolve_patterns(change: MemberChange) -> None:
-    """Resolve the members' patterns against the current topics."""
+def _resolve_patterns(change: MemberChange, may_describe: FilterTopics | None) -> None:
+    """Resolve the members' patterns against the current topics that the client may describe."""
     group, topics = change.group, change.topics
     wanted = {m.about.regex for m in group.members.values() if m.about.regex}
     for pattern in sorted(group.patterns.keys() - wanted):
@@ -338,6 +339,8 @@ def _resolve_patterns(change: MemberChange) -> None:
             names = matching(pattern, topics.names())
         except InvalidRegularExpression:  # a coordinator with another engine accepted it
             names = frozenset()
+        if may_describe is not None:
+            names = may_describe(names)
         if group.patterns.get(pattern) != names:
             version, now_ms = topics.version, change.now_ms
             change.add(ResolvedPattern(group.group_id, pattern, names, version, now_ms))

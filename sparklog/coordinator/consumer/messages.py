@@ -7,6 +7,7 @@ error. Time-outs are ms.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -24,6 +25,8 @@ Part = tuple[UUID, int]
 """A partition, by topic id."""
 Parts = frozenset[Part]
 NO_PARTS: Final[Parts] = frozenset()
+FilterTopics = Callable[[Iterable[str]], frozenset[str]]
+"""Returns those of some topics that a client may describe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,8 @@ class ConsumerHeartbeat:
     owned: Parts | None = None
     classic: ClassicMember | None = None
     """Set if the heartbeat stands for a classic member's join."""
+    may_describe: FilterTopics | None = None
+    """Limits the topics that a pattern matches to those that the client may describe."""
 
     @property
     def is_full(self) -> bool:

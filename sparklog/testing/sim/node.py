@@ -62,7 +62,7 @@ class WatchedReplicas(Replicas):
     @property
     def wal_acknowledged(self) -> int:
         """Return the newest acknowledged sequence of the write-ahead log."""
-        return self._wal._writer.acknowledged  # noqa: SLF001 - there is no other way to see it
+        return self._pump._writer.acknowledged  # noqa: SLF001 - there is no other way to see it
 
 
 class SimulatedBroker:
@@ -122,7 +122,7 @@ class SimulatedBroker:
         if request.__api_key__ == Api.PRODUCE:
             frame = bytes(frames.encode_request(request, 0, None))[frames.SIZE_BYTES :]
             plain, reply = produce_fast_path.read(frame), _Reply(type(request))
-            if plain is not None and handlers.begin_produce(self.node, plain, reply):
+            if plain is not None and handlers.begin_produce(self.node, plain, reply, context):
                 return await reply.response()
         return await handlers.handle(self.node, request, context)
 

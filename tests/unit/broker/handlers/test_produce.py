@@ -18,7 +18,7 @@ from sparklog.core.types import PartitionId
 from sparklog.protocol.messages import frames, produce_fast_path
 from sparklog.protocol.records.header import ATTRIBUTES_AT, TRANSACTIONAL_BIT
 from sparklog.protocol.topic_ids import uuid_of
-from tests.harness.handler_node import ToyNode, tell
+from tests.harness.handler_node import TESTER, ToyNode, tell
 from tests.harness.handler_requests import create_topics, produce
 from tests.harness.replica_cluster import batch
 
@@ -47,7 +47,7 @@ def begin(node: ToyNode, request: Any) -> Told | None:
     plain = produce_fast_path.read(bytes(frames.encode_request(request, 5, "c"))[4:])
     assert plain is not None
     told = Told(request)
-    return told if begin_produce(node.as_node(), plain, told) else None
+    return told if begin_produce(node.as_node(), plain, told, TESTER) else None
 
 
 def parts(response: Any) -> list[tuple[int, ErrorCode, int]]:

@@ -35,7 +35,7 @@ class Broker:
         self.news = asyncio.Event()
         self.breaks = False
 
-    def begin(self, asked: PlainProduce, reply: Reply) -> bool:
+    def begin(self, asked: PlainProduce, reply: Reply, context: RequestContext) -> bool:
         if self.breaks:
             raise ZeroDivisionError
         number = asked.topics[0].partitions[0][0]

@@ -1,0 +1,202 @@
+"""Guards of requests about topics. A client sees only the topics that it may describe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.broker.handlers.access import Access
+from sparklog.broker.handlers.guards import (
+    DENIED,
+    GuardedCall,
+    ItemCheck,
+    topic_name,
+    topic_resource,
+    with_refused,
+)
+from sparklog.broker.handlers.refusals import (
+    ITSELF,
+    ItemList,
+    blank_response,
+    response_type,
+    same,
+)
+from sparklog.broker.handlers.responses import code_of
+from sparklog.core.errors import SparklogError
+from sparklog.protocol.api_keys import Api
+from sparklog.protocol.messages.builder import build_request_part
+from sparklog.protocol.topic_ids import topic_id_of
+from sparklog.security.acls import CLUSTER_NAME, AclOperation, ResourceType
+
+ALL_TOPICS_BY_EMPTY_LIST: Final = 0
+"""The version of Metadata in which an empty list stands for all topics."""
+HAS_CONFIG_ERROR: Final = 5
+"""The first version of CreateTopics that answers with settings."""
+METADATA: Final = ItemList("topics", "topics", same("name", "topic_id"))
+PARTITIONS_OF_TOPICS: Final = ItemList("topics", "topics", same("name"))
+CREATED: Final = ItemCheck(
+    AclOperation.CREATE,
+    topic_resource,
+    (ItemList("topics", "topics", same("name")),),
+    on_cluster=AclOperation.CREATE,
+)
+DELETED: Final = ItemCheck(
+    AclOperation.DELETE,
+    topic_resource,
+    (
+        ItemList("topics", "responses", same("name", "topic_id")),
+        ItemList("topic_names", "responses", {"name": ITSELF}),
+    ),
+    on_cluster=AclOperation.DELETE,
+)
+_DENIED: Final = DENIED[ResourceType.TOPIC]
+
+
+def describable(access: Access, names: Iterable[str], *, filters: bool = True) -> frozenset[str]:
+    """Return the topics that a client may describe, of these."""
+    may, describe, topic = access.may, AclOperation.DESCRIBE, ResourceType.TOPIC
+    return frozenset(name for name in names if may(describe, topic, name, filters=filters))
+
+
+async def metadata(call: GuardedCall) -> Any:
+    """Answer about the topics that the client may describe.
+
+    Topics that it names and may not describe have an error, whether they exist or not. A missing
+    topic is created only for a client that may do so.
+    """
+    request = call.request
+    no_list = request.__version__ == ALL_TOPICS_BY_EMPTY_LIST and not request.topics
+    if request.topics is None or no_list:
+        response = await call.proceed()
+        seen = describable(call.access, (one.name for one in response.topics))
+        topics = tuple(one for one in response.topics if one.name in seen)
+    else:
+        errors = _metadata_errors(call)
+        left = tuple(t for t, error in zip(request.topics, errors, strict=True) if error is None)
+        response = await call.proceed(replace(request, topics=left))
+        asks_nothing = request.__version__ == ALL_TOPICS_BY_EMPTY_LIST and not left
+        answered = () if asks_nothing else response.topics
+        structure = response_type(request)
+        topics = with_refused(METADATA, structure, request.topics, errors, answered)
+    if getattr(request, "include_topic_authorized_operations", False):
+        topics = tuple(_with_operations(call.access, one) for one in topics)
+    more = {}
+    if getattr(request, "include_cluster_authorized_operations", False):
+        more["cluster_authorized_operations"] = cluster_operations(call.access)
+    return replace(response, topics=topics, **more)
+
+
+def _metadata_errors(call: GuardedCall) -> list[SparklogError | None]:
+    asked = [topic_name(call.image, one) for one in call.request.topics]
+    names = {name for name in asked if name is not None}
+    allowed = describable(call.access, names, filters=False)
+    missing = allowed - call.image.topics.keys()
+    if missing and _creates(call) and not _may_create(call.access):
+        create, topic = AclOperation.CREATE, ResourceType.TOPIC
+        allowed -= {name for name in missing if not call.access.may(create, topic, name)}
+    return [None if name is None or name in allowed else _DENIED for name in asked]
+
+
+def _creates(call: GuardedCall) -> bool:
+    """Return whether the request creates missing topics."""
+    wanted = getattr(call.request, "allow_auto_topic_creation", True)
+    return wanted and call.node.config.flag("auto.create.topics.enable")
+
+
+def _may_create(access: Access) -> bool:
+    return access.may_on_cluster(AclOperation.CREATE, filters=True)
+
+
+def _with_operations(access: Access, topic: Any) -> Any:
+    if not topic.name or topic.error_code is code_of(_DENIED):
+        return topic
+    bits = access.operations(ResourceType.TOPIC, topic.name)
+    return replace(topic, topic_authorized_operations=bits)
+
+
+def cluster_operations(access: Access) -> int:
+    """Return the operations on the cluster as bits; none if the client may not describe it."""
+    if not access.may_on_cluster(AclOperation.DESCRIBE):
+        return 0
+    return access.operations(ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def described_cluster(call: GuardedCall, response: Any) -> Any:
+    """Show the operations on the cluster that the client may do."""
+    if not call.request.include_cluster_authorized_operations:
+        return response
+    return replace(response, cluster_authorized_operations=cluster_operations(call.access))
+
+
+async def describe_topic_partitions(call: GuardedCall) -> Any:
+    """Answer about the topics that the client may describe; refused ones come last."""
+    request, access = call.request, call.access
+    asks_all = not request.topics
+    names = call.image.topics.keys() if asks_all else {one.name for one in request.topics}
+    allowed = describable(access, names, filters=asks_all)
+    left = tuple(_topic_request(request, name) for name in sorted(allowed))
+    if left:
+        response = await call.proceed(replace(request, topics=left))
+    else:
+        response = blank_response(request)
+    topics = tuple(_with_operations(access, one) for one in response.topics)
+    denied = [one for one in request.topics if one.name not in allowed]
+    topics += PARTITIONS_OF_TOPICS.refused(response_type(request), denied, _DENIED)
+    return replace(response, topics=topics)
+
+
+def _topic_request(request: Any, name: str) -> Any:
+    api = Api.DESCRIBE_TOPIC_PARTITIONS
+    return build_request_part(api, request.__version__, "TopicRequest", name=name)
+
+
+async def create_topics(call: GuardedCall) -> Any:
+    """Create the topics that the client may create; settings need DESCRIBE_CONFIGS."""
+    response = await CREATED.run(call)
+    if call.request.__version__ < HAS_CONFIG_ERROR:
+        return response
+    may, operation = call.access.may, AclOperation.DESCRIBE_CONFIGS
+    return replace(
+        response,
+        topics=tuple(
+            one
+            if one.error_code is not ErrorCode.none
+            or may(operation, ResourceType.TOPIC, one.name, filters=True)
+            else replace(
+                one,
+                topic_config_error_code=_DENIED.kafka_code,
+                num_partitions=-1,
+                replication_factor=-1,
+                configs=(),
+            )
+            for one in response.topics
+        ),
+    )
+
+
+async def delete_topics(call: GuardedCall) -> Any:
+    """Delete the topics that the client may delete.
+
+    The name of a topic that the request identifies is shown to a client that may describe it.
+    """
+    response = await DELETED.run(call)
+    identified = {
+        one.topic_id for one in getattr(call.request, "topics", ()) if one.name is None
+    } - {None}
+    if not identified:
+        return response
+    return replace(
+        response,
+        responses=tuple(
+            replace(one, name=_shown_name(call, one)) if one.topic_id in identified else one
+            for one in response.responses
+        ),
+    )
+
+
+def _shown_name(call: GuardedCall, deleted: Any) -> str | None:
+    topic = call.image.topic_of(topic_id_of(deleted.topic_id))
+    return None if topic is None else next(iter(describable(call.access, [topic.name])), None)

@@ -1,0 +1,487 @@
+"""One request of each API, the ACLs that it needs, and the codes that a stranger gets.
+
+Each request names the topic `t`, the group `g` and the transactional id `x`. Older versions are
+here where their shape is another one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from sparklog.protocol.api_keys import Api
+from sparklog.security.acls import AclOperation as Do
+from sparklog.security.acls import ResourceType
+from tests.harness.plain_requests import plain_request
+
+SOON = timedelta(seconds=5)
+TOPIC, GROUP, CLUSTER, TRANSACTION = 29, 30, 31, 53
+Grant = tuple[Do, ResourceType, str]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessCase:
+    """A request, and what it needs."""
+
+    request: Any
+    stranger: list[int]
+    """Codes of the response to a client without any right, in the order of the fields."""
+    grants: tuple[Grant, ...] = ()
+    """The rights that are enough."""
+
+    @property
+    def name(self) -> str:
+        """Return the API and the version, as a name of the test."""
+        return f"{Api(self.request.__api_key__).name}-v{self.request.__version__}"
+
+
+def on_topic(*operations: Do) -> tuple[Grant, ...]:
+    return tuple((one, ResourceType.TOPIC, "t") for one in operations)
+
+
+def on_group(*operations: Do) -> tuple[Grant, ...]:
+    return tuple((one, ResourceType.GROUP, "g") for one in operations)
+
+
+def on_cluster(*operations: Do) -> tuple[Grant, ...]:
+    return tuple((one, ResourceType.CLUSTER, "kafka-cluster") for one in operations)
+
+
+def on_transaction(*operations: Do) -> tuple[Grant, ...]:
+    return tuple((one, ResourceType.TRANSACTIONAL_ID, "x") for one in operations)
+
+
+PART = {"partition_index": 0}
+TOPIC_0 = [{"name": "t", "partitions": [PART]}]
+CONFIG_TYPES = [(2, "t"), (32, "g"), (4, "1")]
+CONFIG_CODES = [TOPIC, GROUP, CLUSTER]
+
+
+def config_grants(operation: Do) -> tuple[Grant, ...]:
+    return (*on_topic(operation), *on_group(operation), *on_cluster(operation))
+
+
+def config_resources(**more: Any) -> list[dict[str, Any]]:
+    return [{"resource_type": kind, "resource_name": name, **more} for kind, name in CONFIG_TYPES]
+
+
+def record_cases(topic_id: Any) -> list[AccessCase]:
+    """Return the requests that write and read records; `topic_id` is the id of `t`."""
+    produced = {"partition_data": [{"index": 0, "records": b"x"}]}
+    fetched = {"partitions": [{"partition": 0, "partition_max_bytes": 100}]}
+    consumer = {"replica_state": {"replica_id": -1, "replica_epoch": -1}}
+    return [
+        AccessCase(
+            plain_request(
+                Api.PRODUCE, 13, acks=-1, topic_data=[{"topic_id": topic_id, **produced}]
+            ),
+            [TOPIC],
+            on_topic(Do.WRITE),
+        ),
+        AccessCase(
+            plain_request(
+                Api.PRODUCE,
+                9,
+                acks=1,
+                transactional_id="x",
+                topic_data=[{"name": "t", **produced}, {"name": "nameless", **produced}],
+            ),
+            [TRANSACTION, TRANSACTION],
+            on_transaction(Do.WRITE)
+            + on_topic(Do.WRITE)
+            + ((Do.WRITE, ResourceType.TOPIC, "nameless"),),
+        ),
+        AccessCase(
+            plain_request(
+                Api.FETCH, 18, max_bytes=100, topics=[{"topic_id": topic_id, **fetched}], **consumer
+            ),
+            [0, TOPIC],
+            on_topic(Do.READ),
+        ),
+        AccessCase(
+            plain_request(
+                Api.FETCH,
+                12,
+                max_bytes=100,
+                replica_id=-1,
+                session_epoch=-1,
+                topics=[{"topic": "t", **fetched}],
+            ),
+            [0, TOPIC],
+            on_topic(Do.READ),
+        ),
+    ]
+
+
+def offset_cases(topic_id: Any) -> list[AccessCase]:
+    """Return the requests about offsets."""
+    by_id = [{"topic_id": topic_id, "partitions": [PART]}]
+    committed = on_group(Do.READ) + on_topic(Do.READ)
+    described = on_group(Do.DESCRIBE) + on_topic(Do.DESCRIBE)
+    asked = [{"name": "t", "partition_indexes": [0]}]
+    asked_by_id = [{"topic_id": topic_id, "partition_indexes": [0]}]
+    return [
+        AccessCase(
+            plain_request(Api.LIST_OFFSETS, 11, replica_id=-1, topics=TOPIC_0),
+            [TOPIC],
+            on_topic(Do.DESCRIBE),
+        ),
+        AccessCase(
+            plain_request(
+                Api.OFFSET_FOR_LEADER_EPOCH,
+                4,
+                replica_id=-1,
+                topics=[{"topic": "t", "partitions": [{"partition": 0}]}],
+            ),
+            [TOPIC],
+            on_topic(Do.DESCRIBE),
+        ),
+        AccessCase(
+            plain_request(Api.DELETE_RECORDS, 2, topics=TOPIC_0, timeout=SOON),
+            [TOPIC],
+            on_topic(Do.DELETE),
+        ),
+        AccessCase(
+            plain_request(Api.OFFSET_COMMIT, 10, group_id="g", topics=by_id), [GROUP], committed
+        ),
+        AccessCase(
+            plain_request(Api.OFFSET_COMMIT, 9, group_id="g", topics=TOPIC_0), [GROUP], committed
+        ),
+        AccessCase(
+            plain_request(Api.OFFSET_FETCH, 10, groups=[{"group_id": "g", "topics": asked_by_id}]),
+            [GROUP],
+            described,
+        ),
+        AccessCase(
+            plain_request(Api.OFFSET_FETCH, 7, group_id="g", topics=asked), [GROUP], described
+        ),
+        AccessCase(
+            plain_request(Api.OFFSET_FETCH, 1, group_id="g", topics=asked), [GROUP], described
+        ),
+        AccessCase(
+            plain_request(Api.OFFSET_DELETE, 0, group_id="g", topics=TOPIC_0),
+            [GROUP],
+            on_group(Do.DELETE) + on_topic(Do.READ),
+        ),
+        AccessCase(
+            plain_request(
+                Api.DESCRIBE_PRODUCERS, 0, topics=[{"name": "t", "partition_indexes": [0, 1]}]
+            ),
+            [TOPIC, TOPIC],
+            on_topic(Do.READ),
+        ),
+    ]
+
+
+def topic_cases(topic_id: Any) -> list[AccessCase]:
+    """Return the requests about topics and their settings."""
+    t, described = [{"name": "t"}], on_topic(Do.DESCRIBE)
+    created = {"name": "t", "num_partitions": 1, "replication_factor": 1}
+    return [
+        AccessCase(plain_request(Api.METADATA, 13, topics=t), [TOPIC, 0], described),
+        AccessCase(plain_request(Api.METADATA, 0, topics=t), [TOPIC], described),
+        AccessCase(plain_request(Api.METADATA, 13, topics=None), [0], described),
+        AccessCase(
+            plain_request(Api.METADATA, 12, topics=[{"topic_id": topic_id}]), [TOPIC], described
+        ),
+        AccessCase(
+            plain_request(Api.DESCRIBE_TOPIC_PARTITIONS, 0, topics=t, response_partition_limit=9),
+            [TOPIC],
+            described,
+        ),
+        AccessCase(
+            plain_request(Api.CREATE_TOPICS, 7, topics=[created], timeout=SOON),
+            [TOPIC, 0],
+            on_topic(Do.CREATE),
+        ),
+        AccessCase(
+            plain_request(Api.CREATE_TOPICS, 4, topics=[created], timeout=SOON),
+            [TOPIC],
+            on_cluster(Do.CREATE),
+        ),
+        AccessCase(
+            plain_request(Api.DELETE_TOPICS, 5, topic_names=["t"], timeout=SOON),
+            [TOPIC],
+            on_topic(Do.DELETE),
+        ),
+        AccessCase(
+            plain_request(Api.DELETE_TOPICS, 6, topics=[{"topic_id": topic_id}], timeout=SOON),
+            [TOPIC],
+            on_topic(Do.DELETE),
+        ),
+        AccessCase(
+            plain_request(
+                Api.CREATE_PARTITIONS, 3, topics=[{"name": "t", "count": 1}], timeout=SOON
+            ),
+            [TOPIC],
+            on_topic(Do.ALTER),
+        ),
+        AccessCase(
+            plain_request(Api.DESCRIBE_CONFIGS, 4, resources=config_resources()),
+            CONFIG_CODES,
+            config_grants(Do.DESCRIBE_CONFIGS),
+        ),
+        AccessCase(
+            plain_request(Api.ALTER_CONFIGS, 2, resources=config_resources()),
+            CONFIG_CODES,
+            config_grants(Do.ALTER_CONFIGS),
+        ),
+        AccessCase(
+            plain_request(Api.INCREMENTAL_ALTER_CONFIGS, 1, resources=config_resources()),
+            CONFIG_CODES,
+            config_grants(Do.ALTER_CONFIGS),
+        ),
+    ]
+
+
+def group_cases() -> list[AccessCase]:
+    """Return the requests about groups."""
+    read, g = on_group(Do.READ), {"group_id": "g", "member_id": "m"}
+    span = timedelta(seconds=30)
+    protocols = [{"name": "range", "metadata": b""}]
+    return [
+        AccessCase(
+            plain_request(
+                Api.JOIN_GROUP,
+                9,
+                session_timeout=span,
+                protocol_type="consumer",
+                protocols=protocols,
+                **g,
+            ),
+            [GROUP],
+            read,
+        ),
+        AccessCase(plain_request(Api.SYNC_GROUP, 5, **g), [GROUP], read),
+        AccessCase(plain_request(Api.HEARTBEAT, 4, **g), [GROUP], read),
+        AccessCase(
+            plain_request(Api.LEAVE_GROUP, 5, group_id="g", members=[{"member_id": "m"}]),
+            [GROUP],
+            read,
+        ),
+        AccessCase(plain_request(Api.LEAVE_GROUP, 2, **g), [GROUP], read),
+        AccessCase(
+            plain_request(
+                Api.CONSUMER_GROUP_HEARTBEAT,
+                1,
+                member_epoch=0,
+                rebalance_timeout=span,
+                subscribed_topic_names=["t"],
+                topic_partitions=[],
+                **g,
+            ),
+            [GROUP],
+            read + on_topic(Do.DESCRIBE),
+        ),
+        AccessCase(
+            plain_request(Api.DESCRIBE_GROUPS, 6, groups=["g"]), [GROUP], on_group(Do.DESCRIBE)
+        ),
+        AccessCase(
+            plain_request(Api.CONSUMER_GROUP_DESCRIBE, 1, group_ids=["g"]),
+            [GROUP],
+            on_group(Do.DESCRIBE),
+        ),
+        AccessCase(plain_request(Api.LIST_GROUPS, 5), [0]),
+        AccessCase(
+            plain_request(Api.DELETE_GROUPS, 3, groups_names=["g"]), [GROUP], on_group(Do.DELETE)
+        ),
+        AccessCase(
+            plain_request(Api.FIND_COORDINATOR, 6, key_type=0, coordinator_keys=["g", "g2"]),
+            [GROUP, GROUP],
+            (*on_group(Do.DESCRIBE), (Do.DESCRIBE, ResourceType.GROUP, "g2")),
+        ),
+        AccessCase(
+            plain_request(Api.FIND_COORDINATOR, 3, key_type=1, key="x"),
+            [TRANSACTION],
+            on_transaction(Do.DESCRIBE),
+        ),
+        AccessCase(
+            plain_request(Api.FIND_COORDINATOR, 6, key_type=2, coordinator_keys=["g:a:0"]),
+            [CLUSTER],
+            on_cluster(Do.CLUSTER_ACTION),
+        ),
+    ]
+
+
+def transaction_cases(topic_id: Any) -> list[AccessCase]:
+    """Return the requests about transactions."""
+    writes, producer = on_transaction(Do.WRITE), {"producer_id": 7, "producer_epoch": 0}
+    x = {"transactional_id": "x", **producer}
+    return [
+        AccessCase(
+            plain_request(
+                Api.INIT_PRODUCER_ID,
+                5,
+                transactional_id="x",
+                transaction_timeout=SOON,
+                producer_id=-1,
+                producer_epoch=-1,
+            ),
+            [TRANSACTION],
+            writes,
+        ),
+        AccessCase(
+            plain_request(Api.INIT_PRODUCER_ID, 5, producer_id=-1, producer_epoch=-1),
+            [CLUSTER],
+            on_topic(Do.WRITE),
+        ),
+        AccessCase(
+            plain_request(Api.INIT_PRODUCER_ID, 1),
+            [CLUSTER],
+            on_cluster(Do.IDEMPOTENT_WRITE),
+        ),
+        AccessCase(
+            plain_request(
+                Api.ADD_PARTITIONS_TO_TXN,
+                3,
+                v3_and_below_transactional_id="x",
+                v3_and_below_topics=[{"name": "t", "partitions": [0]}],
+            ),
+            [TRANSACTION],
+            writes + on_topic(Do.WRITE),
+        ),
+        AccessCase(
+            plain_request(Api.ADD_OFFSETS_TO_TXN, 4, group_id="g", **x),
+            [TRANSACTION],
+            writes + on_group(Do.READ),
+        ),
+        AccessCase(
+            plain_request(
+                Api.TXN_OFFSET_COMMIT,
+                6,
+                group_id="g",
+                topics=[{"topic_id": topic_id, "partitions": [PART]}],
+                **x,
+            ),
+            [TRANSACTION],
+            writes + on_group(Do.READ) + on_topic(Do.READ),
+        ),
+        AccessCase(
+            plain_request(Api.TXN_OFFSET_COMMIT, 3, group_id="g", topics=TOPIC_0, **x),
+            [TRANSACTION],
+            writes + on_group(Do.READ) + on_topic(Do.READ),
+        ),
+    ]
+
+
+def transaction_end_cases() -> list[AccessCase]:
+    """Return the requests that end transactions, and those that look at them."""
+    writes, producer = on_transaction(Do.WRITE), {"producer_id": 7, "producer_epoch": 0}
+    x = {"transactional_id": "x", **producer}
+    marked = {"name": "t", "partition_indexes": [0]}
+    return [
+        AccessCase(plain_request(Api.END_TXN, 5, **x), [TRANSACTION], writes),
+        AccessCase(
+            plain_request(Api.WRITE_TXN_MARKERS, 2, markers=[{"topics": [marked], **producer}]),
+            [CLUSTER],
+            on_cluster(Do.ALTER),
+        ),
+        AccessCase(
+            plain_request(Api.WRITE_TXN_MARKERS, 1, markers=[{"topics": [marked], **producer}]),
+            [CLUSTER],
+            on_cluster(Do.CLUSTER_ACTION),
+        ),
+        AccessCase(
+            plain_request(Api.DESCRIBE_TRANSACTIONS, 0, transactional_ids=["x"]),
+            [TRANSACTION],
+            on_transaction(Do.DESCRIBE),
+        ),
+        AccessCase(plain_request(Api.LIST_TRANSACTIONS, 2, duration_filter=-1), [0]),
+    ]
+
+
+def cluster_cases() -> list[AccessCase]:
+    """Return the requests about the cluster, and those without a check."""
+    alter, describe = on_cluster(Do.ALTER), on_cluster(Do.DESCRIBE)
+    t = {"topic": "t", "partitions": [0]}
+    acl = {"resource_type": 2, "resource_name": "t", "principal": "User:a", "host": "*"}
+    return [
+        AccessCase(plain_request(Api.API_VERSIONS, 4), [0]),
+        AccessCase(plain_request(Api.SASL_HANDSHAKE, 1, mechanism="PLAIN"), [34]),
+        AccessCase(plain_request(Api.SASL_AUTHENTICATE, 2, auth_bytes=b"x"), [34]),
+        AccessCase(plain_request(Api.DESCRIBE_ACLS, 3), [CLUSTER], describe),
+        AccessCase(plain_request(Api.CREATE_ACLS, 3, creations=[acl]), [CLUSTER], alter),
+        AccessCase(plain_request(Api.DELETE_ACLS, 3, filters=[{}]), [CLUSTER], alter),
+        AccessCase(
+            plain_request(
+                Api.ALTER_REPLICA_LOG_DIRS,
+                2,
+                dirs=[{"path": "/", "topics": [{"name": "t", "partitions": [0, 1]}]}],
+            ),
+            [CLUSTER, CLUSTER],
+            alter,
+        ),
+        AccessCase(plain_request(Api.DESCRIBE_LOG_DIRS, 5, topics=None), [CLUSTER], describe),
+        AccessCase(plain_request(Api.DESCRIBE_LOG_DIRS, 1, topics=None), [], describe),
+        AccessCase(
+            plain_request(Api.ELECT_LEADERS, 2, topic_partitions=[t]), [CLUSTER, CLUSTER], alter
+        ),
+        AccessCase(plain_request(Api.ELECT_LEADERS, 0, topic_partitions=[t]), [CLUSTER], alter),
+        AccessCase(plain_request(Api.ELECT_LEADERS, 2, topic_partitions=None), [CLUSTER], alter),
+        AccessCase(
+            plain_request(Api.ALTER_PARTITION_REASSIGNMENTS, 1, topics=TOPIC_0),
+            [CLUSTER, CLUSTER],
+            alter,
+        ),
+        AccessCase(plain_request(Api.LIST_PARTITION_REASSIGNMENTS, 0), [CLUSTER], describe),
+    ]
+
+
+def cluster_entity_cases() -> list[AccessCase]:
+    """Return the requests about quotas, users and features, and those of the whole cluster."""
+    alter, describe = on_cluster(Do.ALTER), on_cluster(Do.DESCRIBE)
+    deletion = [{"name": "u", "mechanism": 1}]
+    entity = {"entity": [{"entity_type": "client-id", "entity_name": "c"}]}
+    quorum = [{"topic_name": "__cluster_metadata", "partitions": [PART]}]
+    return [
+        AccessCase(
+            plain_request(Api.DESCRIBE_CLIENT_QUOTAS, 1), [CLUSTER], on_cluster(Do.DESCRIBE_CONFIGS)
+        ),
+        AccessCase(
+            plain_request(Api.ALTER_CLIENT_QUOTAS, 1, entries=[entity]),
+            [CLUSTER],
+            on_cluster(Do.ALTER_CONFIGS),
+        ),
+        AccessCase(
+            plain_request(Api.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=[{"name": "u"}]),
+            [CLUSTER, CLUSTER],
+            describe,
+        ),
+        AccessCase(
+            plain_request(Api.ALTER_USER_SCRAM_CREDENTIALS, 0, deletions=deletion),
+            [CLUSTER],
+            alter,
+        ),
+        AccessCase(plain_request(Api.DESCRIBE_QUORUM, 2, topics=quorum), [CLUSTER], describe),
+        AccessCase(
+            plain_request(
+                Api.UPDATE_FEATURES,
+                2,
+                feature_updates=[{"feature": "f", "max_version_level": 9, "upgrade_type": 1}],
+            ),
+            [CLUSTER],
+            alter,
+        ),
+        AccessCase(plain_request(Api.DESCRIBE_CLUSTER, 2, endpoint_type=1), [0]),
+        AccessCase(
+            plain_request(Api.LIST_CONFIG_RESOURCES, 1),
+            [CLUSTER],
+            on_cluster(Do.DESCRIBE_CONFIGS),
+        ),
+        AccessCase(plain_request(Api.BROKER_HEARTBEAT, 1), [CLUSTER]),
+    ]
+
+
+def access_cases(topic_id: Any) -> list[AccessCase]:
+    """Return all of them; `topic_id` is the id of `t`."""
+    return [
+        *record_cases(topic_id),
+        *offset_cases(topic_id),
+        *topic_cases(topic_id),
+        *group_cases(),
+        *transaction_cases(topic_id),
+        *transaction_end_cases(),
+        *cluster_cases(),
+        *cluster_entity_cases(),
+    ]
