@@ -82,7 +82,7 @@ def _partition(replica: Replica) -> dict[str, Any]:
                 "flushed_end_offset": leader.flushed_end,
                 "unflushed_bytes": leader.unflushed_bytes,
                 "waiting_produce": len(leader.produce_waits) + len(leader.copy_waits),
-                "waiting_fetch": len(leader.appended_news) + len(leader.committed_news),
+                "waiting_fetch": len(leader.follower_fetches) + len(leader.consumer_fetches),
                 "closing": leader.closing,
             }
         case RecoveringPartition() as recovering:

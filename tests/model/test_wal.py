@@ -117,7 +117,7 @@ class Broker:
     def _effects(self) -> tuple[Effect, ...]:
         while self.windows_left > 0 and self.writer.has_capacity:
             self.windows_left -= 1
-            self._obey(self.writer.handle(WindowReady()))
+            self._execute(self.writer.handle(WindowReady()))
         return tuple(effect for effect, _ in self.under_way)
 
     def _go_on(self, task: Program[Any], answer: Any) -> None:
@@ -125,9 +125,9 @@ class Broker:
             self.under_way.append((task.send(answer), task))
         except StopIteration as end:
             if end.value is not None:
-                self._obey(self.writer.handle(end.value))
+                self._execute(self.writer.handle(end.value))
 
-    def _obey(self, instructions: Sequence[Instruction]) -> None:
+    def _execute(self, instructions: Sequence[Instruction]) -> None:
         for instruction in instructions:
             match instruction:
                 case PutWindow():

@@ -93,7 +93,7 @@ class Follower:
 
     def fetch(self, leader: Leader, *, loses_answer: bool) -> int:
         """Fetch once; return how many partitions were named."""
-        ask = self.session.ask(
+        ask = self.session.build_request(
             {PartitionId(TOPIC, n): FetchPosition(end, 10) for n, end in self.ends.items()}
         )
         asked = RequestedPartition(
@@ -104,7 +104,7 @@ class Follower:
         try:
             turn = leader.sessions.begin(asked, 0.0)
         except InvalidRequest:
-            self.session.lost()
+            self.session.handle_error()
             return 0
         resting = {} if turn.watch is None else turn.watch.resting
         places = {key[1]: at for key, at in turn.wanted.items()} | {
@@ -113,9 +113,9 @@ class Follower:
         assert {number: at.offset for number, at in places.items()} == self.ends
         told = leader.told(turn)
         if loses_answer:
-            self.session.lost()
+            self.session.handle_error()
             return len(ask.changed)
-        self.session.answered(turn.session_id)
+        self.session.handle_response(turn.session_id)
         for number, outcome in told.items():
             if isinstance(outcome, FetchedPartition):
                 self.ends[number] += len(outcome.batches)
@@ -152,16 +152,16 @@ def test_a_follower_has_all_that_it_would_have_without_a_session(
         match what:
             case "append":
                 leader.ends[number] += 1
-                leader.news[number].tell()
+                leader.news[number].wake_all()
             case "flush":
                 leader.starts[number] = leader.ends[number]
-                leader.news[number].note()
+                leader.news[number].mark_changed()
             case "diverge":
                 if number in follower.ends:
                     follower.ends[number] = 0
             case "break":
                 leader.broken.add(number)
-                leader.news[number].tell()
+                leader.news[number].wake_all()
             case "mend":
                 leader.broken.discard(number)
                 leader.news[number] = FetchWaits(PartitionId(TOPIC, number))
@@ -200,7 +200,7 @@ def test_resting_partition_is_checked_on_news_moves_and_each_second() -> None:
     assert fetch(1, 1.0) == [("t", 0), ("t", 1)]
     assert fetch(2, 1.1) == [("t", 0), ("t", 1)]
     assert fetch(3, 1.2) == []
-    leader.news[1].note()
+    leader.news[1].mark_changed()
     assert fetch(4, 1.3) == [("t", 1)]
     assert fetch(5, 1.4, p0=FetchPosition(0, 2)) == [("t", 0)]
     assert fetch(6, 1.5) == []

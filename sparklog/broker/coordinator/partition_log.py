@@ -212,9 +212,9 @@ class CoordinatorPartition:
         try:
             history = await run(led.history.read(led.view, offset, READ_BYTES, limit_offset))
         except OffsetOutOfRange:
-            led.saw_view(await run(refresh(led.view)))
+            led.update_view(await run(refresh(led.view)))
             raise
-        led.saw_view(history.view)
+        led.update_view(history.view)
         return history.batches
 
 

@@ -152,7 +152,7 @@ class TxnMarkers:
             await role.wait_ended(RECOVERY_WAIT_MAX_S)
             role = self._find(where)
         if isinstance(role, RecoveringPartition):
-            raise role.not_yet()
+            raise role.not_ready_error()
         return role
 
 

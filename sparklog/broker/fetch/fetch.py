@@ -152,14 +152,14 @@ class FetchService:
             await asyncio.wait([ahead])
         try:
             async with self._history_lanes:
-                if asyncio.get_running_loop().time() - led.looked_s > VIEW_AGE_MAX_S:
-                    led.saw_view(await run(refresh(led.view)))
+                if asyncio.get_running_loop().time() - led.viewed_s > VIEW_AGE_MAX_S:
+                    led.update_view(await run(refresh(led.view)))
                 reading = led.history.read(led.view, at.offset, max_bytes, limit_of(led, spec))
                 history = await run(reading)
-                led.saw_view(history.view)
+                led.update_view(history.view)
         except OffsetOutOfRange:
             try:
-                led.saw_view(await run(refresh(led.view)))
+                led.update_view(await run(refresh(led.view)))
             except SparklogError as error:
                 return error
             return out_of_range(led, at.offset)
@@ -205,4 +205,4 @@ class FetchService:
 
 
 def _news(led: LeaderPartition, spec: FetchSpec) -> FetchWaits:
-    return led.committed_news if spec.is_consumer else led.appended_news
+    return led.consumer_fetches if spec.is_consumer else led.follower_fetches

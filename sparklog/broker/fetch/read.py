@@ -183,11 +183,11 @@ class FetchRead:
                 known = self.spec.known.get(led.where)
                 if known is not None and known.is_of(led):
                     if self.spec.watch is not None:
-                        self.spec.watch.rest(led.appended_news, at)
+                        self.spec.watch.rest(led.follower_fetches, at)
                     return known
             else:
                 led.follower_fetched(*who, at.offset, now_ms)
-        batches = self._read(led, at, left, led.shown_end)
+        batches = self._read(led, at, left, led.fetchable_end)
         return answer_of(led, self.spec, batches, at.offset, at.offset)
 
     def _read(

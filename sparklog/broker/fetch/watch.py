@@ -44,14 +44,14 @@ class FetchSubscription(DelayedFetch):
 
     def rouse_changed(self) -> None:
         """Have all looked at that there is news of."""
-        for where in self.news:
+        for where in self.changed:
             self.rouse(where)
-        self.news = {}
+        self.changed = {}
 
     def forget(self, where: PartitionId) -> None:
         """End the news of a partition."""
         self.rouse(where)
-        self.news.pop(where, None)
+        self.changed.pop(where, None)
         waits = self._subscribed.pop(where, None)
         if waits is not None:
             waits.remove(self)

@@ -203,12 +203,12 @@ class Incarnation:
     def _changed(self, image: MetadataImage) -> None:
         """Apply a new image (Y3). Never raises: its caller may be any part that decides."""
         try:
-            self._take_in(image)
+            self._apply(image)
         except Exception as error:
             logger.exception("metadata cannot be taken in identity=%s", self.identity)
             self._end(error)
 
-    def _take_in(self, image: MetadataImage) -> None:
+    def _apply(self, image: MetadataImage) -> None:
         own = image.brokers.get(self.identity.broker_id)
         deposed = own is None or own.incarnation != self.identity.incarnation or own.fenced
         self.replicas.apply(image)  # which ends every role of one that is deposed, or has left

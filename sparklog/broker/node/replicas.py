@@ -45,7 +45,7 @@ def watch_gauges(
     replicas: Mapping[PartitionId, Replica],
     *,
     budget: MemoryBudget,
-    pump: WalAppender,
+    wal: WalAppender,
     flusher: Flusher,
     producing: ProduceService,
     fetching: FetchService,
@@ -70,8 +70,8 @@ def watch_gauges(
     watch(Gauge.OFFLINE_REPLICAS, lambda: sum(map(_is_damaged, replicas.values())))
     watch(Gauge.TAIL_BYTES, lambda: budget.used_bytes)
     watch(Gauge.TAIL_BYTES_LIMIT, lambda: budget.limit_bytes)
-    watch(Gauge.WAL_OBJECTS, lambda: pump.objects)
-    watch(Gauge.WAL_WAITING_SECONDS, lambda: pump.waiting_s)
+    watch(Gauge.WAL_OBJECTS, lambda: wal.objects)
+    watch(Gauge.WAL_WAITING_SECONDS, lambda: wal.waiting_s)
     watch(Gauge.FLUSH_OVERDUE_SECONDS, lambda: flusher.overdue_s)
     watch(Gauge.TAIL_WAITING, lambda: budget.waiting)
     watch(Gauge.PRODUCE_WAITING, lambda: producing.waiting)
@@ -130,7 +130,7 @@ class Replicas:
         self._tasks = TaskScope(f"replicas {identity.broker_id}", self._crashed)
         self.budget = MemoryBudget(settings.whole("tail.bytes"))
         """Of all that is held in memory."""
-        self._pump = WalAppender(
+        self._wal = WalAppender(
             environment,
             identity.wal,
             WalLimits.of(settings),
@@ -139,7 +139,7 @@ class Replicas:
             on_crash=self._crashed,
         )
         flusher = Flusher(
-            environment, self._tasks, pump=self._pump, budget=self.budget, metrics=metrics
+            environment, self._tasks, wal=self._wal, budget=self.budget, metrics=metrics
         )
         self._handover = LeadershipHandover(environment, identity, metadata, flusher)
         cache = HistoryCache(settings.whole("history.cache.bytes"))
@@ -150,7 +150,7 @@ class Replicas:
                 tasks=self._tasks,
                 budget=self.budget,
                 cache=cache,
-                pump=self._pump,
+                wal=self._wal,
                 flusher=flusher,
                 fetchers=Fetchers(
                     environment,
@@ -182,14 +182,14 @@ class Replicas:
         Raises:
             Fenced: the incarnation was sealed already; start with a new one.
         """
-        await self._pump.start()
+        await self._wal.start()
         self._tasks.start(self._tick(), "tick")
 
     async def stop(self) -> None:
         """End everything at once, as a crash would: nothing is flushed or handed over."""
         self.roles.retire_all("the broker stops")
         await self._tasks.close()
-        await self._pump.stop()
+        await self._wal.stop()
 
     def watch(self, topic: str, watcher: LeaderListener) -> None:
         """Notify `watcher` of every partition of a topic that is served here, before any is."""
@@ -224,7 +224,7 @@ class Replicas:
             metrics,
             self.roles.replicas,
             budget=self.budget,
-            pump=self._pump,
+            wal=self._wal,
             flusher=flusher,
             producing=self.produce_service,
             fetching=self.fetch_service,

@@ -86,7 +86,7 @@ class RoleParts:
     tasks: TaskScope
     budget: MemoryBudget
     cache: HistoryCache
-    pump: WalAppender
+    wal: WalAppender
     flusher: Flusher
     fetchers: Fetchers
     changes: AlterPartitionQueue
@@ -105,7 +105,7 @@ class RoleAssigner:
         self._takeover = LeaderRecovery(parts.environment)
         self._notes = GatheredNotes(logger)
         self._services = LeaderServices(
-            parts.pump, parts.flusher.committed, parts.changes.change_isr, self.broker_epoch
+            parts.wal, parts.flusher.committed, parts.changes.change_isr, self.broker_epoch
         )
         self._ended = False
         self._image = MetadataImage()
@@ -172,7 +172,7 @@ class RoleAssigner:
         """
         role = self.find(where)
         if isinstance(role, RecoveringPartition):
-            raise role.not_yet()
+            raise role.not_ready_error()
         return role
 
     def all_led(self) -> list[LeaderPartition]:
@@ -227,7 +227,7 @@ class RoleAssigner:
             if replica is not None:
                 self._drop(replica)
             if not state.recovering:
-                self._parts.pump.release(where)
+                self._parts.wal.release(where)
             return
         if replica is None:
             assert rules is not None, where
@@ -246,7 +246,7 @@ class RoleAssigner:
             self._tell_metadata(replica)
         if not state.recovering and state.leader != me:
             # The leader has said that all of earlier epochs is in the partition's own log.
-            self._parts.pump.release(where)
+            self._parts.wal.release(where)
 
     def _begin(self, replica: Replica) -> None:
         """Take the role that the newest state gives."""
@@ -275,7 +275,7 @@ class RoleAssigner:
         state, where = replica.state, replica.where
         end_offset = recovered.view.end_offset
         replica.held.reset(end_offset)
-        self._parts.pump.release(where)
+        self._parts.wal.release(where)
         led = LeaderPartition(
             where,
             replica.layout,
@@ -312,7 +312,7 @@ class RoleAssigner:
         led, state = replica.led, replica.state
         if led is None or led.leader_epoch != state.leader_epoch:
             return
-        led.obey(
+        led.apply_events(
             led.leadership.metadata_changed(
                 replicas=state.replicas,
                 isr=state.isr,
@@ -326,7 +326,7 @@ class RoleAssigner:
         role = replica.role
         if isinstance(role, LeaderPartition) and role.rules is not replica.rules:
             role.rules = replica.rules
-            role.obey(role.leadership.rules_changed(replica.rules.commit))
+            role.apply_events(role.leadership.rules_changed(replica.rules.commit))
 
     def _look_at_next_leader(self, replica: Replica, led: LeaderPartition) -> None:
         """Hand over when asked to, and serve on when no longer asked."""
@@ -371,7 +371,7 @@ class RoleAssigner:
             where = PartitionId(topic.topic_id, number)
             if where in self.replicas:
                 self._drop(self.replicas[where])
-            self._parts.pump.release(where)
+            self._parts.wal.release(where)
 
 
 def _now_ms() -> int:

@@ -81,7 +81,7 @@ class FollowerPartition:
         self.paused_until = now + min(longest_s, FIRST_PAUSE_S * 2**self._failures)
         self._failures = min(self._failures + 1, FAILURES_COUNTED)
 
-    def answered(self) -> None:
+    def leader_responded(self) -> None:
         """Record that the leader serves: the next pause is short again."""
         self._failures = 0
 

@@ -66,7 +66,7 @@ class AppendedBatch(NamedTuple):
     """True if an earlier request appended it: the producer sent the batch again."""
 
 
-STRAYS_S: Final = 360.0
+STRAGGLERS_EXPECTED_S: Final = 360.0
 """For this time after its election a leader expects that requests still wait at an earlier leader.
 Clients learn of the new leader within `metadata.max.age.ms` (5 min), and wait up to a minute for a
 response."""
@@ -122,25 +122,25 @@ class LeaderPartition:
         self._unwritten_end = view.end_offset if view.is_unwritten and has_forerunner else None
         self._references = PendingReferences()
         held.tail.start_epoch(leader_epoch)
-        self.looked_s = asyncio.get_running_loop().time()
+        self.viewed_s = asyncio.get_running_loop().time()
         """Time of the newest view of the partition's own log, on the loop's clock."""
         self.flushed_s = -inf
         """Time of the last flush in this epoch, on the loop's clock; -inf before the first."""
-        self._began_s = self.looked_s
+        self._began_s = self.viewed_s
         self.history = history
         self.damage: PartitionDamaged | None = None
         """The damage because of which it was retired before its epoch ended, if any."""
-        self.order = held.order
+        self.append_queue = held.append_queue
         self.flushing = asyncio.Lock()
         """Held by a task that writes to the partition's own log."""
-        self.shown_end = view.end_offset
+        self.fetchable_end = view.end_offset
         """End of the part of the tail that followers may fetch."""
         self.produce_waits = OffsetWaits(where)
         """Requests with acks=all: they wait for the high watermark."""
         self.copy_waits = OffsetWaits(where)
         """Requests with acks=1: they wait for the first copy outside this process's memory."""
-        self.appended_news = FetchWaits(where)
-        self.committed_news = FetchWaits(where)
+        self.follower_fetches = FetchWaits(where)
+        self.consumer_fetches = FetchWaits(where)
         self.follower_epochs: dict[int, int] = {}
         """For each follower, the broker epoch of the incarnation whose fetches count."""
         self._services = services
@@ -309,9 +309,9 @@ class LeaderPartition:
         self.producers.record_marker(*who, marker, offset, now_ms)
         return self.tail.end_offset
 
-    def may_have_strays(self, now_s: float) -> bool:
+    def may_have_stragglers(self, now_s: float) -> bool:
         """Return True if requests of producers may still wait at an earlier leader."""
-        return self.leader_epoch > FIRST_LED_EPOCH and now_s - self._began_s < STRAYS_S
+        return self.leader_epoch > FIRST_LED_EPOCH and now_s - self._began_s < STRAGGLERS_EXPECTED_S
 
     def wait_committed(self, end_offset: int, request: DelayedProduce) -> None:
         """Make a request wait until `end_offset` is committed, unless it is committed already."""
@@ -345,14 +345,14 @@ class LeaderPartition:
 
         They fetch while the put runs, and need one fetch for all batches of the put.
         """
-        if self.live and end_offset > self.shown_end:
-            self.shown_end = end_offset
-            self.appended_news.tell()
+        if self.live and end_offset > self.fetchable_end:
+            self.fetchable_end = end_offset
+            self.follower_fetches.wake_all()
 
     def wal_durable(self, end_offset: int) -> None:
         """Handle a finished WAL put: the write-ahead log has all batches below `end_offset`."""
         if self.live:
-            self._obey(self.leadership.durable(end_offset))
+            self._apply(self.leadership.durable(end_offset))
 
     def follower_fetched(self, broker_id: int, broker_epoch: int, offset: int, now_ms: int) -> None:
         """Handle a follower's fetch: it has all batches below `offset`, and its epochs agree.
@@ -365,7 +365,7 @@ class LeaderPartition:
         if self.follower_epochs.get(broker_id) != broker_epoch:
             self.follower_epochs[broker_id] = broker_epoch
             self.leadership.forget(broker_id)
-        self._obey(self.leadership.follower_fetched(broker_id, offset, now_ms))
+        self._apply(self.leadership.follower_fetched(broker_id, offset, now_ms))
 
     def follower_waits(self, broker_id: int, broker_epoch: int, offset: int, now_ms: int) -> bool:
         """Handle a fetch of a follower that has all records and fetches at its previous offset.
@@ -385,38 +385,38 @@ class LeaderPartition:
             if self._services.broker_epoch(broker_id) != epoch:
                 del self.follower_epochs[broker_id]
                 self.leadership.forget(broker_id)
-                self.appended_news.note()
+                self.follower_fetches.mark_changed()
 
     def tick(self, now_ms: int) -> None:
         """Check for followers that lag, and for changes of the ISR that follow from it."""
         if self.live:
-            self._obey(self.leadership.tick(now_ms))
+            self._apply(self.leadership.tick(now_ms))
 
-    def obey(self, events: tuple[Event, ...]) -> None:
+    def apply_events(self, events: tuple[Event, ...]) -> None:
         """Execute the events that `leadership` returned for changed metadata, while live."""
         if self.live:
-            self.appended_news.note()
-            self._obey(events)
+            self.follower_fetches.mark_changed()
+            self._apply(events)
 
-    def took_flush(self, view: PartitionView) -> None:
+    def apply_flush(self, view: PartitionView) -> None:
         """Handle a flush: the partition's own log reaches the end of `view`. Trim the tail."""
         if not self.live:
             return
         assert view.end_offset <= self.high_watermark, (view.end_offset, self.high_watermark)
         self.view = view
-        self.looked_s = self.flushed_s = asyncio.get_running_loop().time()
+        self.viewed_s = self.flushed_s = asyncio.get_running_loop().time()
         self.leadership.flushed(view.end_offset)
         self.held.trim(view.end_offset)
-        self.appended_news.note()
+        self.follower_fetches.mark_changed()
         if self._references.flushed(view.end_offset):
-            self.committed_news.tell()  # only now can consumers read the records of the reference
+            self.consumer_fetches.wake_all()  # consumers can read the records now
 
-    def saw_view(self, view: PartitionView) -> None:
+    def update_view(self, view: PartitionView) -> None:
         """Adopt a newer view of the partition's own log: its manifest may have changed."""
         same_end = view.end_offset == self.view.end_offset
         if self.live and same_end and view.manifest.version >= self.view.manifest.version:
             self.view = view
-            self.looked_s = asyncio.get_running_loop().time()
+            self.viewed_s = asyncio.get_running_loop().time()
 
     def retire(self, why: SparklogError) -> None:
         """End the epoch: fail waiting produce requests, wake fetches, and change nothing after."""
@@ -426,8 +426,8 @@ class LeaderPartition:
         self.damage = why if isinstance(why, PartitionDamaged) else None
         self.produce_waits.fail(why)
         self.copy_waits.fail(why)
-        self.appended_news.tell()
-        self.committed_news.tell()
+        self.follower_fetches.wake_all()
+        self.consumer_fetches.wake_all()
 
     def _append(self, batch: CheckedBatch, append_time_ms: int | None) -> int:
         """Append to the tail and the write-ahead log; return the base offset."""
@@ -439,13 +439,13 @@ class LeaderPartition:
         self._services.wal.append(entry, end_offset, self, awaited=self.leadership.needs_wal)
         return base_offset
 
-    def _obey(self, events: tuple[Event, ...]) -> None:
+    def _apply(self, events: tuple[Event, ...]) -> None:
         for event in events:
             match event:
                 case HighWatermark(offset):
                     self.produce_waits.reached(offset, self._late_error(offset))
-                    self.committed_news.tell()
-                    self.appended_news.note()
+                    self.consumer_fetches.wake_all()
+                    self.follower_fetches.mark_changed()
                     self._services.committed(self)
                 case ExpandIsr() | ShrinkIsr():
                     self._services.change_isr(self, event)

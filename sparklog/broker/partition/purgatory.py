@@ -42,10 +42,10 @@ class DelayedProduce:
 
     @property
     def has_ended(self) -> bool:
-        """Return True if no callback is pending: it has run, or `then` was never called."""
+        """Return True if no callback is pending: it has run, or `on_end` was never called."""
         return self._end is None
 
-    def then(self, end: Callable[[], None]) -> None:
+    def on_end(self, end: Callable[[], None]) -> None:
         """Have `end` called once: when the last partition settles, or at `give_up`.
 
         The request must wait for a partition already. `end` is called in the middle of a
@@ -57,7 +57,7 @@ class DelayedProduce:
     def give_up(self) -> None:
         """Stop waiting. The partitions in `waiting` stay there: they were not in time."""
         self.given_up = True
-        self._tell()
+        self._finish()
 
     async def wait(self, timeout_s: float) -> None:
         """Wait until all partitions settle, or for `timeout_s`; `waiting` then has the rest."""
@@ -67,7 +67,7 @@ class DelayedProduce:
         # A hand-made timer costs a third of `asyncio.timeout`.
         loop = asyncio.get_running_loop()
         done = loop.create_future()
-        self.then(partial(wake, done))
+        self.on_end(partial(wake, done))
         timer = loop.call_later(max(timeout_s, 0.0), wake, done)
         try:
             await done
@@ -81,9 +81,9 @@ class DelayedProduce:
         if error is not None:
             self.failed[partition] = error
         if not self.waiting:
-            self._tell()
+            self._finish()
 
-    def _tell(self) -> None:
+    def _finish(self) -> None:
         end, self._end = self._end, None
         if end is not None:
             end()
@@ -130,25 +130,25 @@ class DelayedFetch:
 
     def __init__(self) -> None:
         """Begin without changes."""
-        self.news: dict[PartitionId, None] = {}
+        self.changed: dict[PartitionId, None] = {}
         self._woken: asyncio.Future[None] | None = None
 
     def wake(self, partition: PartitionId) -> None:
         """Record that a partition changed, and wake the request."""
-        self.news[partition] = None
+        self.changed[partition] = None
         if self._woken is not None:
             wake(self._woken)
 
-    def note(self, partition: PartitionId) -> None:
+    def mark_changed(self, partition: PartitionId) -> None:
         """Record a change of a partition that does not justify a response by itself."""
-        self.news[partition] = None
+        self.changed[partition] = None
 
     async def wait(self, deadline: float) -> list[PartitionId]:
         """Wait for changes; return the partitions that changed since the last call.
 
         The result is empty if `deadline`, on the loop's clock, passed first.
         """
-        if not self.news:
+        if not self.changed:
             loop = asyncio.get_running_loop()
             self._woken = loop.create_future()
             timer = loop.call_at(deadline, wake, self._woken)
@@ -157,8 +157,8 @@ class DelayedFetch:
             finally:
                 timer.cancel()
                 self._woken = None
-        news, self.news = list(self.news), {}
-        return news
+        changed, self.changed = list(self.changed), {}
+        return changed
 
 
 class FetchWaits:
@@ -181,12 +181,12 @@ class FetchWaits:
         """Stop notifying it."""
         self._fetches.pop(fetch, None)
 
-    def tell(self) -> None:
+    def wake_all(self) -> None:
         """Wake all fetches."""
         for fetch in self._fetches:
             fetch.wake(self.partition)
 
-    def note(self) -> None:
+    def mark_changed(self) -> None:
         """Record a change for all fetches without waking them; their next wait returns at once."""
         for fetch in self._fetches:
-            fetch.note(self.partition)
+            fetch.mark_changed(self.partition)

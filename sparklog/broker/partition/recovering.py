@@ -38,13 +38,13 @@ class RecoveringPartition:
         self.layout = layout
         self.leader_epoch = state.leader_epoch
         self.wals = state.wals
-        self.has_all = state.leader in state.isr and len(state.isr) > 1
+        self.has_all_committed = state.leader in state.isr and len(state.isr) > 1
         """The leader was elected from several in-sync replicas. Then every committed record is in
         the partition's own log or in this broker's tail. An ISR of one proves nothing: its member
         may be a substitute that the controller chose, and that has no records."""
         self.held = held
         self.rules = rules
-        self.order = held.order
+        self.append_queue = held.append_queue
         self.live = True
         self.damage: PartitionDamaged | None = None
         """The error that prevents recovery at present; the broker tries again nevertheless."""
@@ -56,7 +56,7 @@ class RecoveringPartition:
         """Return True if only brokers write to its topic."""
         return self.layout.topic in INTERNAL_TOPICS
 
-    def not_yet(self) -> SparklogError:
+    def not_ready_error(self) -> SparklogError:
         """Return the error for a request that does not wait."""
         return self.damage or NotServing(
             "the new leader still recovers the partition; try again in a moment. "

@@ -46,7 +46,7 @@ class AppendQueue:
         """Wait for a ticket's turn, and end the ticket afterwards."""
         turn = self.take()
         try:
-            await turn.come()
+            await turn.wait_turn()
             yield
         finally:
             turn.end()
@@ -55,35 +55,35 @@ class AppendQueue:
 class AppendTicket:
     """One request's place in a partition's queue."""
 
-    __slots__ = ("_came", "_queue")
+    __slots__ = ("_queue", "_turn")
 
     def __init__(self, queue: deque[AppendTicket]) -> None:
         """See `AppendQueue.take`."""
         self._queue = queue
-        self._came: asyncio.Future[None] | None = None
+        self._turn: asyncio.Future[None] | None = None
 
     @property
-    def has_come(self) -> bool:
+    def has_turn(self) -> bool:
         """Return True if all tickets before this one have ended."""
         return self._queue[0] is self
 
-    async def come(self) -> None:
+    async def wait_turn(self) -> None:
         """Wait until all tickets before this one have ended."""
-        if not self.has_come:
-            self._came = asyncio.get_running_loop().create_future()
-            await self._came
+        if not self.has_turn:
+            self._turn = asyncio.get_running_loop().create_future()
+            await self._turn
 
     def end(self) -> None:
         """Leave the queue. If this ticket was the first, the next one has its turn."""
-        was_first = self.has_come
+        was_first = self.has_turn
         self._queue.remove(self)
         if was_first and self._queue:
-            self._queue[0].call()
+            self._queue[0].wake()
 
-    def call(self) -> None:
+    def wake(self) -> None:
         """Wake the request that waits for this ticket: its turn has come."""
-        if self._came is not None and not self._came.done():
-            self._came.set_result(None)
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(None)
 
 
 class PartitionTail:
@@ -93,7 +93,7 @@ class PartitionTail:
         """Hold `tail`, which is empty."""
         assert tail.size_bytes == 0, tail.size_bytes
         self.tail = tail
-        self.order = AppendQueue()
+        self.append_queue = AppendQueue()
         """A request's turn lasts from the check of its batch to the append, so requests append in
         order of arrival. While a leader recovers, the first waiting request keeps the turn."""
         self._budget = budget

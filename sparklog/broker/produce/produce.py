@@ -163,7 +163,7 @@ class ProduceService:
         for where, records in job.batches.items():
             try:
                 role = self._find(where)
-                if isinstance(role, RecoveringPartition) or not role.order.is_free:
+                if isinstance(role, RecoveringPartition) or not role.append_queue.is_free:
                     return False
                 role.check_open()
             except SparklogError:
@@ -191,12 +191,12 @@ class ProduceService:
         if any(map(is_reference, job.batches.values())):
             await self._references.check(job)
         roles = self._roles(job)
-        turns = [role.order.take() for role in roles.values()]
+        turns = [role.append_queue.take() for role in roles.values()]
         try:
             for turn in turns:
-                if not turn.has_come:
+                if not turn.has_turn:
                     async with asyncio.timeout_at(deadline):
-                        await turn.come()
+                        await turn.wait_turn()
             await self._append(job, roles)
         except TimeoutError:
             job.fail_rest(timed_out)
@@ -220,7 +220,7 @@ class ProduceService:
         recovering = [w for w, role in roles.items() if isinstance(role, RecoveringPartition)]
         if len(recovering) < len(roles):
             for where in recovering:
-                job.results[where] = roles.pop(where).not_yet()  # type: ignore[union-attr]
+                job.results[where] = roles.pop(where).not_ready_error()  # type: ignore[union-attr]
         return roles
 
     def _note_refused(self, job: ProduceRequest) -> None:
@@ -284,7 +284,7 @@ class ProduceService:
             try:
                 role = self._find(where)
                 if isinstance(role, RecoveringPartition):
-                    raise role.not_yet()
+                    raise role.not_ready_error()
                 role.check_open()
                 leaders[where] = role
             except SparklogError as error:
@@ -386,7 +386,7 @@ class ProduceService:
         if led.producers.is_ahead(header):
             now_s = asyncio.get_running_loop().time()
             self._refusals.check_ahead(
-                led.where, header, now_s, may_stray=led.may_have_strays(now_s)
+                led.where, header, now_s, may_have_stragglers=led.may_have_stragglers(now_s)
             )
         elif self._refusals:
             self._refusals.settle(led.where, header)

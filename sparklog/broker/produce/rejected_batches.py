@@ -36,7 +36,7 @@ from sparklog.protocol.records.header import NO_SEQUENCE, BatchHeader, BytesLike
 REFUSALS_MAX: Final = 10_000
 KEPT_S: Final = 300.0
 """The longest default of a client's time to deliver (librdkafka's `message.timeout.ms`)."""
-STRAY_S: Final = 75.0
+STRAGGLER_S: Final = 75.0
 """Time for a batch that waits elsewhere. Clients wait that long for an answer before they send it
 again (librdkafka's `socket.timeout.ms` is 60 s, Kafka's `request.timeout.ms` 30 s)."""
 
@@ -104,7 +104,7 @@ class RejectedBatches:
             self._refused.setdefault(_RejectedKey(where, *who), refused)
 
     def check_ahead(
-        self, where: PartitionId, header: BatchHeader, now_s: float, *, may_stray: bool
+        self, where: PartitionId, header: BatchHeader, now_s: float, *, may_have_stragglers: bool
     ) -> None:
         """Refuse a batch that is ahead of one that is missing, while that may come yet.
 
@@ -112,7 +112,7 @@ class RejectedBatches:
             where: the partition.
             header: the batch's; see `ProducerStates.is_ahead`.
             now_s: the time.
-            may_stray: the missing one may still wait at an earlier leader.
+            may_have_stragglers: the missing one may still wait at an earlier leader.
 
         Raises:
             NotServing: send the one before it first, then this one again.
@@ -126,7 +126,7 @@ class RejectedBatches:
         )
         if header.base_sequence > first and not comes_again:
             raise OutOfOrderSequence(f"a batch before this one was refused; see why. {facts}")
-        if header.base_sequence > first or (may_stray and now_s - since_s < STRAY_S):
+        if header.base_sequence > first or (may_have_stragglers and now_s - since_s < STRAGGLER_S):
             raise NotServing(
                 "a batch before this one is missing and may be on its way; send them again in "
                 f"order. {facts}"

@@ -44,7 +44,7 @@ class ProducePurgatory:
 
     def add(self, request: DelayedProduce, deadline_s: float, end: End) -> None:
         """Call `end` soon after `request` is settled, or when its time is over."""
-        request.then(partial(self._note, end))
+        request.on_end(partial(self._note, end))
         self._waiting += 1
         heappush(self._deadlines, (deadline_s, next(self._order), request))
         if len(self._deadlines) > self._looked_through_at:

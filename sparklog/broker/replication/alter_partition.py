@@ -110,9 +110,9 @@ class AlterPartitionQueue:
         records = isr.recovered(
             image, [(r.where, r.leader_epoch) for r in recovered], self._broker_id
         )
-        said = image.applied(records, image.end_offset + len(records))
+        projected = image.applied(records, image.end_offset + len(records))
         for led, change in changes.items():
-            where = (said, led.where, self._broker_id, led.leader_epoch)
+            where = (projected, led.where, self._broker_id, led.leader_epoch)
             try:
                 match change.change:
                     case ExpandIsr():
@@ -132,13 +132,13 @@ class AlterPartitionQueue:
             return
         now_ms = int(asyncio.get_running_loop().time() * 1000)
         joinable = [b.broker_id for b in image.eligible_brokers()]
-        led.obey(
+        led.apply_events(
             led.leadership.metadata_changed(
                 replicas=state.replicas, isr=state.isr, joinable=joinable, now_ms=now_ms
             )
         )
         if led.leadership.pending == change:
-            led.obey(led.leadership.isr_refused())
+            led.apply_events(led.leadership.isr_refused())
         elif isinstance(change, ExpandIsr):
             self._metrics.isr_expanded()
         else:

@@ -64,7 +64,7 @@ class FetchSessionHandler:
         self._epoch = FIRST_EPOCH
         self._known: dict[PartitionId, FetchPosition] = {}
 
-    def ask(self, wanted: Mapping[PartitionId, FetchPosition]) -> SessionRequest:
+    def build_request(self, wanted: Mapping[PartitionId, FetchPosition]) -> SessionRequest:
         """Return the request with which the leader reads `wanted`."""
         known, self._known = self._known, dict(wanted)
         if self._epoch == FIRST_EPOCH:
@@ -77,12 +77,12 @@ class FetchSessionHandler:
         forgotten = [where for where in known if where not in wanted]
         return SessionRequest(self._session_id, self._epoch, changed, forgotten)
 
-    def answered(self, session_id: int) -> None:
+    def handle_response(self, session_id: int) -> None:
         """Record a response: with it the leader may have created or ended the session."""
         self._epoch = FIRST_EPOCH if session_id == NO_SESSION else next_epoch(self._epoch)
         self._session_id = session_id
 
-    def lost(self) -> None:
+    def handle_error(self) -> None:
         """Record that the response was lost or not understood (Z1)."""
         self._epoch = FIRST_EPOCH
 
@@ -202,31 +202,33 @@ class LeaderLoop:
                 # All partitions that join at the same moment go into one request.
                 await asyncio.sleep(0)
             address = self._address()
-            asked = self._due()
-            if address is None or not asked or self._overfull:
+            requested = self._due()
+            if address is None or not requested or self._is_memory_full:
                 pause_s = min(limits.backoff_s, self._shortest_pause_s())
                 await self._interruptible(asyncio.sleep(pause_s))
                 continue
             try:
-                answer = await self._interruptible(self._call(address, asked))
+                response = await self._interruptible(self._call(address, requested))
             except (Unreachable, TimeoutError) as error:
-                self._session.lost()
+                self._session.handle_error()
                 logger.info("fetch failed leader=%d %r", self.leader, error)
                 await self._interruptible(asyncio.sleep(limits.backoff_s))
                 continue
-            joined = answer is None
+            joined = response is None
             if joined:
-                self._session.lost()
+                self._session.handle_error()
                 self._turn ^= 1
-            elif int(answer.error_code) in SESSION_ERRORS:
-                self._session.lost()
-            elif int(answer.error_code):
-                self._session.lost()
-                logger.warning("fetch rejected leader=%d error=%r", self.leader, answer.error_code)
+            elif int(response.error_code) in SESSION_ERRORS:
+                self._session.handle_error()
+            elif int(response.error_code):
+                self._session.handle_error()
+                logger.warning(
+                    "fetch rejected leader=%d error=%r", self.leader, response.error_code
+                )
                 await self._interruptible(asyncio.sleep(limits.backoff_s))
             else:
-                self._session.answered(answer.session_id)
-                await self._take_in(answer, asked)
+                self._session.handle_response(response.session_id)
+                await self._handle_response(response, requested)
 
     async def _interruptible(self, work: Any) -> Any:
         """Return the result of `work`, or None if a partition joined meanwhile."""
@@ -244,7 +246,7 @@ class LeaderLoop:
                 self._waiting = None
 
     @property
-    def _overfull(self) -> bool:
+    def _is_memory_full(self) -> bool:
         """Return True if more than twice the budget of this broker's own producers is used."""
         return self._owner.budget.used_bytes > 2 * self._owner.budget.limit_bytes
 
@@ -256,16 +258,18 @@ class LeaderLoop:
         now = asyncio.get_running_loop().time()
         return {w: f for w, f in self._partitions.items() if f.live and f.paused_until <= now}
 
-    async def _call(self, address: Address, asked: Mapping[PartitionId, FollowerPartition]) -> Any:
+    async def _call(
+        self, address: Address, requested: Mapping[PartitionId, FollowerPartition]
+    ) -> Any:
         owner = self._owner
         max_wait_s = min(owner.limits.max_wait_s, self._shortest_pause_s())
         part_bytes = owner.limits.partition_max_bytes
-        ask = self._session.ask(
-            {where: followed.fetch_at(part_bytes) for where, followed in asked.items()}
+        request = self._session.build_request(
+            {where: followed.fetch_at(part_bytes) for where, followed in requested.items()}
         )
         return await owner.environment.network.call(
             address,
-            _request(owner.identity, owner.limits, ask, max_wait_s),
+            _request(owner.identity, owner.limits, request, max_wait_s),
             timeout_s=max_wait_s + ANSWER_GRACE_S,
             purpose=f"replica fetch {self._turn}",
         )
@@ -276,37 +280,39 @@ class LeaderLoop:
         pauses = (f.paused_until - now for f in self._partitions.values() if f.paused_until > now)
         return min(pauses, default=inf)
 
-    async def _take_in(self, answer: Any, asked: Mapping[PartitionId, FollowerPartition]) -> None:
-        serving = dict(asked)
-        for topic in answer.responses:
+    async def _handle_response(
+        self, response: Any, requested: Mapping[PartitionId, FollowerPartition]
+    ) -> None:
+        serving = dict(requested)
+        for topic in response.responses:
             topic_id = topic_id_of(topic.topic_id)
             for data in topic.partitions:
                 where = PartitionId(topic_id, data.partition_index)
-                followed = asked.get(where)
+                followed = requested.get(where)
                 if followed is None or not followed.live:
                     continue
                 if int(data.error_code):
                     serving.pop(where, None)
-                    self._failed(followed, int(data.error_code))
+                    self._handle_error(followed, int(data.error_code))
                     continue
                 try:
-                    await self._take_in_one(followed, data)
+                    await self._handle_partition(followed, data)
                 except DataCorrupt as error:
                     logger.warning("fetched data rejected partition=%s %s", followed.where, error)
                     serving.pop(where, None)
                     self._pause(followed)
         # A partition that the response leaves out has no changes; its leader serves nevertheless.
         for followed in serving.values():
-            followed.answered()
+            followed.leader_responded()
 
-    def _failed(self, followed: FollowerPartition, code: int) -> None:
+    def _handle_error(self, followed: FollowerPartition, code: int) -> None:
         if code == OUT_OF_RANGE:
             followed.out_of_range()
         else:
             # Leader and follower have different metadata; one of them is about to catch up.
             self._pause(followed)
 
-    async def _take_in_one(self, followed: FollowerPartition, data: Any) -> None:
+    async def _handle_partition(self, followed: FollowerPartition, data: Any) -> None:
         diverging = data.diverging_epoch
         if diverging.end_offset >= 0:
             followed.diverged(EpochEnd(diverging.epoch, diverging.end_offset))
@@ -338,10 +344,10 @@ def _check_all(records: bytes) -> list[CheckedBatch]:
 
 
 def _request(
-    identity: Identity, limits: FetchLimits, ask: SessionRequest, max_wait_s: float
+    identity: Identity, limits: FetchLimits, request: SessionRequest, max_wait_s: float
 ) -> Any:
     topics: dict[str, list[Any]] = {}
-    for where, at in ask.changed.items():
+    for where, at in request.changed.items():
         topics.setdefault(where.topic_id, []).append(
             build_request_part(
                 Api.FETCH,
@@ -355,7 +361,7 @@ def _request(
             )
         )
     forgotten: dict[str, list[int]] = {}
-    for where in ask.forgotten:
+    for where in request.forgotten:
         forgotten.setdefault(where.topic_id, []).append(where.partition)
     state = build_request_part(
         Api.FETCH,
@@ -371,8 +377,8 @@ def _request(
         max_wait=timedelta(milliseconds=ceil(max_wait_s * 1000)),
         min_bytes=1,
         max_bytes=limits.response_max_bytes,
-        session_id=ask.session_id,
-        session_epoch=ask.epoch,
+        session_id=request.session_id,
+        session_epoch=request.epoch,
         topics=_by_topic("FetchTopic", topics),
         forgotten_topics_data=_by_topic("ForgottenTopic", forgotten),
     )

@@ -84,14 +84,14 @@ class Flusher:
         environment: Environment,
         tasks: TaskScope,
         *,
-        pump: WalAppender,
+        wal: WalAppender,
         budget: MemoryBudget,
         metrics: BrokerMetrics,
     ) -> None:
-        """Flush through `environment`; report to `pump` which batches it may trim."""
+        """Flush through `environment`; report to `wal` which batches it may trim."""
         self._environment = environment
         self._tasks = tasks
-        self._pump = pump
+        self._wal = wal
         self._budget = budget
         self._metrics = metrics
         self._plans: dict[LeaderPartition, _FlushPlan] = {}
@@ -113,9 +113,9 @@ class Flusher:
         if plan.weight:
             return
         if led.unflushed_bytes >= led.rules.flush_bytes or led.has_references_to_flush:
-            self._hurry(plan, now)
-        elif self._budget.pressed and not self._running:
-            self._relieve()
+            self._make_due(plan, now)
+        elif self._budget.is_nearly_full and not self._running:
+            self._flush_largest()
 
     def forget(self, led: LeaderPartition) -> None:
         """Drop a partition that this broker no longer leads."""
@@ -155,17 +155,17 @@ class Flusher:
         heappush(self._heap, (plan.due, next(self._order), plan))
         self._set_timer()
 
-    def _hurry(self, plan: _FlushPlan, now: float) -> None:
+    def _make_due(self, plan: _FlushPlan, now: float) -> None:
         if plan.due > now:
             plan.due = now
             self._push(plan)
 
-    def _relieve(self) -> None:
+    def _flush_largest(self) -> None:
         """Flush the partition with the most unflushed bytes, as memory is nearly full."""
         waiting = [plan for plan in self._plans.values() if not plan.weight]
         if waiting:
             largest = max(waiting, key=lambda plan: plan.led.unflushed_bytes)
-            self._hurry(largest, asyncio.get_running_loop().time())
+            self._make_due(largest, asyncio.get_running_loop().time())
 
     def _set_timer(self) -> None:
         if self._heap and self._running < FLUSHES_AT_ONCE and not self._tasks.closed:
@@ -205,8 +205,8 @@ class Flusher:
                 del self._plans[led]
         if led.live and led.flushed_end < led.high_watermark:
             self.committed(led)
-        if self._budget.pressed:
-            self._relieve()
+        if self._budget.is_nearly_full:
+            self._flush_largest()
         self._set_timer()
 
     async def _flush_once(self, led: LeaderPartition, to_offset: int) -> None:
@@ -216,7 +216,7 @@ class Flusher:
                 try:
                     await self._put_segment(led, to_offset)
                 except (Fenced, DataCorrupt) as error:
-                    self._give_up(led, error)
+                    self._retire(led, error)
 
     async def _put_segment(self, led: LeaderPartition, to_offset: int) -> None:
         view = led.view
@@ -229,28 +229,28 @@ class Flusher:
         if not led.live:
             return
         view = await self._environment.store.run(flush_at(view, draft, led.leader_epoch))
-        self._take_in(led, view)
+        self._apply_flush(led, view)
         size_bytes = sum(map(len, batches[: draft.batches]))
         self._metrics.flushed(led.layout.topic, size_bytes, len(draft.segment.unread))
         await self._save_producers(led)
         if len(view.tail) >= TAIL_SEGMENTS_MAX:
             await self._absorb(led, view)
 
-    def _take_in(self, led: LeaderPartition, view: PartitionView) -> None:
+    def _apply_flush(self, led: LeaderPartition, view: PartitionView) -> None:
         if led.live and view.end_offset > led.high_watermark:
             raise Fenced(
                 "the partition's log holds more than its leader has committed, so a later leader "
                 f"recovered it; stop leading. partition={led.where} "
                 f"log_end_offset={view.end_offset} high_watermark={led.high_watermark}"
             )
-        led.took_flush(view)
-        self._pump.flushed(led.where, view.end_offset)
+        led.apply_flush(view)
+        self._wal.flushed(led.where, view.end_offset)
 
     async def _absorb(self, led: LeaderPartition, view: PartitionView) -> None:
         plan = absorb_tail(TAIL_SEGMENTS_MAX, 0)
         nonce = new_nonce(self._environment.entropy)
         try:
-            led.saw_view(await self._environment.store.run(change(view, plan, nonce)))
+            led.update_view(await self._environment.store.run(change(view, plan, nonce)))
         except (Unavailable, OutcomeUnknown) as error:
             # The chain stays longer; the next flush tries again.
             logger.warning("absorbing the chain failed partition=%s %s", led.where, error)
@@ -271,7 +271,7 @@ class Flusher:
             # Recovery can rebuild them from the log, only slower. The next snapshot is due soon.
             logger.warning("saving producers failed partition=%s %s", led.where, error)
 
-    def _give_up(self, led: LeaderPartition, error: SparklogError) -> None:
+    def _retire(self, led: LeaderPartition, error: SparklogError) -> None:
         if isinstance(error, DataCorrupt):
             reason = damaged(led.layout, error)
             logger.error("this broker stops leading a damaged partition: %s", reason)

@@ -66,7 +66,7 @@ class LeadershipHandover:
         where, me, epoch = led.where, self._identity.broker_id, led.leader_epoch
         while led.live and led.closing:
             try:
-                if await self._emptied(led, COMMIT_WAIT_S):
+                if await self._flush_all(led, COMMIT_WAIT_S):
                     await self._metadata.decide(
                         lambda image: election.hand_over(image, where, me, epoch)
                     )
@@ -100,7 +100,7 @@ class LeadershipHandover:
             *(r.wait_ended(timeout_s) for r in recovering if not r.rules.commit.waits_for_storage)
         )
         closed = led()  # partitions that recovered meanwhile were closed from the start
-        done = await asyncio.gather(*(self._drained(one, timeout_s) for one in closed))
+        done = await asyncio.gather(*(self._drain_one(one, timeout_s) for one in closed))
         return {one.where for one, is_done in zip(closed, done, strict=True) if is_done}
 
     async def hand_back(self, partitions: Mapping[PartitionLayout, int]) -> None:
@@ -125,10 +125,10 @@ class LeadershipHandover:
     def _is_draining(self) -> bool:
         return self.draining
 
-    async def _drained(self, led: LeaderPartition, timeout_s: float) -> bool:
+    async def _drain_one(self, led: LeaderPartition, timeout_s: float) -> bool:
         for _ in range(TRIES_MAX):
             try:
-                return await self._emptied(led, timeout_s)
+                return await self._flush_all(led, timeout_s)
             except NotServing:
                 return False
             except (Unavailable, OutcomeUnknown) as error:
@@ -137,7 +137,7 @@ class LeadershipHandover:
             await asyncio.sleep(RETRY_S)
         return False
 
-    async def _emptied(self, led: LeaderPartition, timeout_s: float) -> bool:
+    async def _flush_all(self, led: LeaderPartition, timeout_s: float) -> bool:
         """Wait until all records are committed, then flush them; return False at the timeout.
 
         Raises:
@@ -145,7 +145,7 @@ class LeadershipHandover:
             Unavailable, OutcomeUnknown: the store does not respond.
         """
         # Requests that entered the queue before the close append first.
-        async with led.order.turn():
+        async with led.append_queue.turn():
             end_offset = led.tail.end_offset
         if not await led.wait_until_committed(end_offset, timeout_s):
             return False

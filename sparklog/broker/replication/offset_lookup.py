@@ -74,8 +74,8 @@ class OffsetLookup:
         if timestamp == LATEST:
             return _at(led, limit)
         if timestamp == EARLIEST:
-            if asyncio.get_running_loop().time() - led.looked_s > VIEW_AGE_MAX_S:
-                led.saw_view(await self._environment.store.run(refresh(led.view)))
+            if asyncio.get_running_loop().time() - led.viewed_s > VIEW_AGE_MAX_S:
+                led.update_view(await self._environment.store.run(refresh(led.view)))
             return _at(led, led.log_start_offset)
         if timestamp == EARLIEST_LOCAL:
             return _at(led, max(led.log_start_offset, led.tail.start_offset))
@@ -133,7 +133,7 @@ class OffsetLookup:
         async with led.flushing:
             plan = raise_log_start(start)
             view = await self._environment.store.run(change(led.view, plan, nonce))
-            led.saw_view(view)
+            led.update_view(view)
         if not led.live:
             raise NotServing(f"another broker leads the partition now. partition={where}")
         return view.log_start_offset

@@ -22,8 +22,8 @@ leader's memory and write-ahead log.
 
 RecoveryQueue: the order of recoveries when a broker takes over many partitions. Clients wait for
 the partitions that they write to. Partitions of internal topics may be many more and are mostly
-empty, and their clients retry by themselves. So they get few places while any other partition
-recovers, and all places afterwards.
+empty, and their clients retry by themselves. So they get few slots while any other partition
+recovers, and all slots afterwards.
 
 `merged` (pure): the batches that a new leader has beyond the partition's own log, from sealed WALs
 and its own replica's tail. The batches of one leader epoch are one sequence, and every copy is a
@@ -105,9 +105,9 @@ def _continued(tail: Tail, end: int, epoch: int) -> list[bytes]:
     return batches if first.base_offset == end and first.leader_epoch >= epoch else []
 
 
-AT_ONCE: Final = 24
+RECOVERIES_MAX: Final = 24
 """Recoveries at once; the same as the store's concurrent requests, since each mostly waits."""
-BESIDE_OTHERS: Final = 1
+INTERNAL_BESIDE_OTHERS: Final = 1
 """Internal partitions that recover at once while partitions of users recover."""
 
 
@@ -115,60 +115,64 @@ class RecoveryQueue:
     """Places for concurrent recoveries. Not thread-safe: for the event loop only."""
 
     def __init__(self) -> None:
-        """Begin with every place free."""
-        self._others = 0
+        """Begin with every slot free."""
+        self._user_partitions = 0
         """Partitions of users that wait for recovery or recover."""
-        self._placed = 0
-        self._placed_internal = 0
+        self._granted = 0
+        self._granted_internal = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._waiting_internal: deque[asyncio.Future[None]] = deque()
 
     @contextmanager
-    def wanting(self, *, internal: bool) -> Iterator[None]:
+    def announce(self, *, internal: bool) -> Iterator[None]:
         """Announce that a partition is to recover, before it waits for anything."""
-        self._others += not internal
+        self._user_partitions += not internal
         try:
             yield
         finally:
-            self._others -= not internal
-            self._give()
+            self._user_partitions -= not internal
+            self._grant()
 
     @asynccontextmanager
-    async def place(self, *, internal: bool) -> AsyncIterator[None]:
-        """Wait for a place, and return it afterwards."""
-        await self._come(internal)
+    async def slot(self, *, internal: bool) -> AsyncIterator[None]:
+        """Wait for a slot, and return it afterwards."""
+        await self._acquire(internal)
         try:
             yield
         finally:
-            self._leave(internal)
+            self._release(internal)
 
-    async def _come(self, internal: bool) -> None:
+    async def _acquire(self, internal: bool) -> None:
         turn = asyncio.get_running_loop().create_future()
         (self._waiting_internal if internal else self._waiting).append(turn)
-        self._give()
+        self._grant()
         try:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():
-                self._leave(internal)
+                self._release(internal)
             raise
 
-    def _leave(self, internal: bool) -> None:
-        self._placed -= 1
-        self._placed_internal -= internal
-        self._give()
+    def _release(self, internal: bool) -> None:
+        self._granted -= 1
+        self._granted_internal -= internal
+        self._grant()
 
-    def _give(self) -> None:
-        while self._waiting and self._placed < AT_ONCE:
-            self._placed += _called(self._waiting.popleft())
-        most = BESIDE_OTHERS if self._others else AT_ONCE
-        while self._waiting_internal and self._placed < AT_ONCE and self._placed_internal < most:
-            called = _called(self._waiting_internal.popleft())
-            self._placed += called
-            self._placed_internal += called
+    def _grant(self) -> None:
+        while self._waiting and self._granted < RECOVERIES_MAX:
+            self._granted += _wake(self._waiting.popleft())
+        most = INTERNAL_BESIDE_OTHERS if self._user_partitions else RECOVERIES_MAX
+        while (
+            self._waiting_internal
+            and self._granted < RECOVERIES_MAX
+            and self._granted_internal < most
+        ):
+            woken = _wake(self._waiting_internal.popleft())
+            self._granted += woken
+            self._granted_internal += woken
 
 
-def _called(turn: asyncio.Future[None]) -> bool:
+def _wake(turn: asyncio.Future[None]) -> bool:
     """Wake the recovery that waits; return False if it was cancelled."""
     if turn.done():
         return False
@@ -199,9 +203,9 @@ class LeaderRecovery:
     def __init__(self, environment: Environment) -> None:
         """Read and write through `environment`."""
         self._environment = environment
-        self._order = RecoveryQueue()
+        self._queue = RecoveryQueue()
         self._sealed: dict[str, asyncio.Task[SealedTail]] = {}
-        self._users: Counter[str] = Counter()
+        self._recoveries: Counter[str] = Counter()
         """For each sealed log, the number of running recoveries that may need it."""
         self._interrupted = RateLimitedLog()
 
@@ -211,15 +215,15 @@ class LeaderRecovery:
         Retries while the store does not respond. Retries seldom if the log is damaged, because the
         operator may repair it.
         """
-        self._users.update(role.wals)
+        self._recoveries.update(role.wals)
         try:
             return await self._recover(role)
         finally:
-            self._users.subtract(role.wals)
+            self._recoveries.subtract(role.wals)
             for name in role.wals:
-                if not self._users[name]:
+                if not self._recoveries[name]:
                     # No other recovery needs this log.
-                    del self._users[name]
+                    del self._recoveries[name]
                     reading = self._sealed.pop(name, None)
                     if reading is not None:
                         reading.cancel()
@@ -228,7 +232,7 @@ class LeaderRecovery:
         backoff = Backoff(RETRY_FIRST_S, RETRY_LONGEST_S)
         while role.live:
             try:
-                with self._order.wanting(internal=role.is_internal):
+                with self._queue.announce(internal=role.is_internal):
                     return await self._attempt(role)
             except Fenced as error:
                 logger.warning("deposed while recovering partition=%s %s", role.where, error)
@@ -245,31 +249,33 @@ class LeaderRecovery:
         return None
 
     async def _attempt(self, role: RecoveringPartition) -> Recovered | None:
-        wals = () if role.has_all else role.wals
+        wals = () if role.has_all_committed else role.wals
         tails = await asyncio.gather(*map(self._sealed_tail, wals))
-        async with self._order.place(internal=role.is_internal):
+        async with self._queue.slot(internal=role.is_internal):
             view = await self._run(refresh(PartitionView(role.layout)))
             _check_newest(view, role)
             _check_joined(view, role)
             batches = merged(view, recover_batches(tails, view), role.held.tail)
             while batches and role.live:
                 view = await self._flush(role, view, batches)
-                batches = _beyond(batches, view.end_offset)
-            return await self._led(role, view) if role.live else None
+                batches = _batches_from(batches, view.end_offset)
+            return await self._fence_and_load(role, view) if role.live else None
 
-    async def _led(self, role: RecoveringPartition, view: PartitionView) -> Recovered | None:
+    async def _fence_and_load(
+        self, role: RecoveringPartition, view: PartitionView
+    ) -> Recovered | None:
         """Put the fence at the end of `view`, and load the producers' states meanwhile."""
         nonce = new_nonce(self._environment.entropy)
         now_ms = self._environment.clock.now_ms()
         loading = spawn(self._run(load_producers(view, now_ms)))
         try:
-            marked = await self._run(take_leadership(view, role.leader_epoch, nonce))
+            fenced = await self._run(take_leadership(view, role.leader_epoch, nonce))
             producers = await loading
         finally:
             loading.cancel()
-        if marked.end_offset > view.end_offset:  # a deposed leader flushed before the fence
-            producers = await self._run(load_producers(marked, now_ms))
-        return Recovered(marked, producers) if role.live else None
+        if fenced.end_offset > view.end_offset:  # a deposed leader flushed before the fence
+            producers = await self._run(load_producers(fenced, now_ms))
+        return Recovered(fenced, producers) if role.live else None
 
     async def _flush(
         self, role: RecoveringPartition, view: PartitionView, batches: list[bytes]
@@ -300,7 +306,7 @@ class LeaderRecovery:
             layout = WalLayout(int(broker_id), incarnation)
             nonce = new_nonce(self._environment.entropy)
             reading = spawn(self._run(seal_and_read(layout, nonce)))
-            reading.add_done_callback(_read)
+            reading.add_done_callback(_log_lost_batches)
             self._sealed[name] = reading
         return await asyncio.shield(reading)
 
@@ -320,8 +326,8 @@ def _check_newest(view: PartitionView, role: RecoveringPartition) -> None:
 def _check_joined(view: PartitionView, role: RecoveringPartition) -> None:
     """Raise if recovery relies on this broker's tail alone (K6), but the tail leaves a gap."""
     tail = role.held.tail
-    if role.has_all and tail.start_offset > view.end_offset:
-        role.has_all = False
+    if role.has_all_committed and tail.start_offset > view.end_offset:
+        role.has_all_committed = False
         raise Unavailable(
             "a gap is between the partition's log and this replica; recovery reads the write-ahead "
             f"logs as well. partition={role.where} log_end_offset={view.end_offset} "
@@ -329,7 +335,7 @@ def _check_joined(view: PartitionView, role: RecoveringPartition) -> None:
         )
 
 
-def _beyond(batches: list[bytes], end_offset: int) -> list[bytes]:
+def _batches_from(batches: list[bytes], end_offset: int) -> list[bytes]:
     """Return the batches from `end_offset` on.
 
     Raises:
@@ -347,7 +353,7 @@ def _beyond(batches: list[bytes], end_offset: int) -> list[bytes]:
     return []
 
 
-def _read(reading: asyncio.Task[SealedTail]) -> None:
+def _log_lost_batches(reading: asyncio.Task[SealedTail]) -> None:
     """Log, once per sealed log, the batches that it lost; mark an exception as retrieved."""
     if reading.cancelled() or reading.exception() is not None:
         return

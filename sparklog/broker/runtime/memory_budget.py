@@ -33,7 +33,7 @@ class MemoryBudget:
         self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     @property
-    def pressed(self) -> bool:
+    def is_nearly_full(self) -> bool:
         """Return True if more than three quarters are taken: time to flush early."""
         return self.used_bytes * 4 > self.limit_bytes * 3
 

@@ -310,7 +310,7 @@ class WalAppender:
         self._pace.took(took_s)
         self._metrics.wal_put(len(placed.data), window.count, took_s)
         for outcome in self._writer.handle(PutSettled(instruction.sequence, settled)):
-            self._obey(outcome)
+            self._execute(outcome)
         self._put_due(self._loop.time())
 
     async def _settle(self, placed: WindowRow) -> PutOutcomes:
@@ -323,7 +323,7 @@ class WalAppender:
                 logger.warning("window is not settled yet object=%s %s", key, error)
             await asyncio.sleep(backoff.next_s())
 
-    def _obey(self, instruction: Instruction) -> None:
+    def _execute(self, instruction: Instruction) -> None:
         match instruction:
             case Acknowledge(end_sequence):
                 self._acknowledge(end_sequence)

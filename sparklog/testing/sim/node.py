@@ -62,7 +62,7 @@ class WatchedReplicas(Replicas):
     @property
     def wal_acknowledged(self) -> int:
         """Return the newest acknowledged sequence of the write-ahead log."""
-        return self._pump._writer.acknowledged  # noqa: SLF001 - there is no other way to see it
+        return self._wal._writer.acknowledged  # noqa: SLF001 - there is no other way to see it
 
 
 class SimulatedBroker:

@@ -101,14 +101,14 @@ def test_fetch_wait_names_the_partitions_with_news() -> None:
             one.add(fetch)
         assert await fetch.wait(1) == []
         assert world.loop.time() == 1
-        world.loop.call_later(1, waits[TWO].tell)
+        world.loop.call_later(1, waits[TWO].wake_all)
         assert await fetch.wait(60) == [TWO]
         assert world.loop.time() == 2
         waits[TWO].remove(fetch)
-        waits[TWO].tell()
+        waits[TWO].wake_all()
         assert await fetch.wait(3) == []
-        world.loop.call_later(1, waits[ONE].note)
-        world.loop.call_later(2, waits[ONE].tell)
+        world.loop.call_later(1, waits[ONE].mark_changed)
+        world.loop.call_later(2, waits[ONE].wake_all)
         assert await fetch.wait(60) == [ONE]
         assert world.loop.time() == 5
 
@@ -161,7 +161,7 @@ def test_append_larger_than_the_budget_runs_alone() -> None:
         assert not budget.try_take(200)
         budget.give_back(1)
         assert budget.try_take(200)
-        assert budget.pressed
+        assert budget.is_nearly_full
 
     world.run(story())
 

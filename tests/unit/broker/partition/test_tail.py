@@ -33,15 +33,15 @@ def test_append_that_leaves_the_queue_early_blocks_no_other() -> None:
     async def story() -> None:
         turns = AppendQueue()
         first, second, third = (turns.take() for _ in range(3))
-        waiting = asyncio.ensure_future(third.come())
+        waiting = asyncio.ensure_future(third.wait_turn())
         await asyncio.sleep(0)
         second.end()
-        assert [first.has_come, third.has_come] == [True, False]
+        assert [first.has_turn, third.has_turn] == [True, False]
         first.end()
         await waiting
-        assert third.has_come
+        assert third.has_turn
         third.end()
-        assert turns.take().has_come
+        assert turns.take().has_turn
 
     loop.run_until_complete(story())
     loop.close()
@@ -54,7 +54,7 @@ def test_requests_for_several_partitions_neither_overtake_nor_block_each_other()
 
     async def request(name: str, turns: Sequence[AppendTicket]) -> None:
         for turn in turns:
-            await turn.come()
+            await turn.wait_turn()
         await asyncio.sleep(0.1)
         seen.append(name)
         for turn in turns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sparklog.broker.produce.rejected_batches import STRAY_S
+from sparklog.broker.produce.rejected_batches import STRAGGLER_S
 from sparklog.broker.produce.request import ProducedPartition
 from sparklog.core.errors import (
     NotServing,
@@ -65,7 +65,7 @@ def test_later_leader_of_an_empty_partition_requires_sequence_0() -> None:
         await asyncio.sleep(1)
         later = batch(b"1", producer_id=5, sequence=1)
         assert isinstance(await cluster.produce(where, later), NotServing)
-        await asyncio.sleep(STRAY_S + 1)
+        await asyncio.sleep(STRAGGLER_S + 1)
         assert isinstance(await cluster.produce(where, later), OutOfOrderSequence)
         await cluster.produced(where, batch(b"another's"))
         await cluster.produced(where, batch(b"goes on", producer_id=6, sequence=9))
@@ -112,7 +112,7 @@ def test_new_leader_waits_for_batches_at_the_previous_leader() -> None:
 
         lost = batch(b"later", producer_id=5, sequence=9)
         assert isinstance(await cluster.produce(where, lost), NotServing)
-        await asyncio.sleep(STRAY_S + 1)  # what it waits for is lost then
+        await asyncio.sleep(STRAGGLER_S + 1)  # what it waits for is lost then
         assert isinstance(await cluster.produce(where, lost), OutOfOrderSequence)
 
     world.run(story())

@@ -7,7 +7,7 @@ import pytest
 from sparklog.broker.produce.rejected_batches import (
     KEPT_S,
     REFUSALS_MAX,
-    STRAY_S,
+    STRAGGLER_S,
     RejectedBatches,
     comes_again,
 )
@@ -33,12 +33,12 @@ def _check(
     sequence: int,
     now_s: float = 1.0,
     *,
-    may_stray: bool = False,
+    may_have_stragglers: bool = False,
     where: PartitionId = WHERE,
     producer_id: int = 7,
 ) -> None:
     header = parse_header(_sent(sequence, producer_id))
-    refusals.check_ahead(where, header, now_s, may_stray=may_stray)
+    refusals.check_ahead(where, header, now_s, may_have_stragglers=may_have_stragglers)
 
 
 def test_a_batch_waits_for_the_refused_one_before_it() -> None:
@@ -61,21 +61,23 @@ def test_a_batch_after_one_that_was_refused_for_good_is_out_of_order() -> None:
     refusals = RejectedBatches()
     refusals.note(WHERE, _sent(3), now_s=0.0, comes_again=True)
     refusals.note(WHERE, _sent(3), now_s=0.5, comes_again=False)
-    for may_stray in (False, True):
+    for may_have_stragglers in (False, True):
         with pytest.raises(OutOfOrderSequence):
-            _check(refusals, 4, may_stray=may_stray)
+            _check(refusals, 4, may_have_stragglers=may_have_stragglers)
     _check(refusals, 3)
 
 
 def test_a_batch_waits_for_one_that_may_be_at_an_earlier_leader() -> None:
     refusals = RejectedBatches()
     with pytest.raises(NotServing):
-        _check(refusals, 3, 0.0, may_stray=True)
+        _check(refusals, 3, 0.0, may_have_stragglers=True)
     refusals.note(WHERE, _sent(3), now_s=0.0, comes_again=True)
-    refusals.note(WHERE, _sent(3), now_s=STRAY_S - 1, comes_again=True)  # it asks again and again
+    refusals.note(
+        WHERE, _sent(3), now_s=STRAGGLER_S - 1, comes_again=True
+    )  # it asks again and again
     with pytest.raises(NotServing):
-        _check(refusals, 3, STRAY_S - 1, may_stray=True)
-    _check(refusals, 3, STRAY_S + 1, may_stray=True)
+        _check(refusals, 3, STRAGGLER_S - 1, may_have_stragglers=True)
+    _check(refusals, 3, STRAGGLER_S + 1, may_have_stragglers=True)
 
 
 def test_a_batch_waits_for_one_that_was_refused_before_its_topic_was_known() -> None:

@@ -6,7 +6,11 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from sparklog.broker.replication.recovery import AT_ONCE, BESIDE_OTHERS, RecoveryQueue
+from sparklog.broker.replication.recovery import (
+    INTERNAL_BESIDE_OTHERS,
+    RECOVERIES_MAX,
+    RecoveryQueue,
+)
 
 
 class Recoveries:
@@ -40,9 +44,9 @@ class Recoveries:
         await asyncio.gather(*(self._tasks[name] for name in names), return_exceptions=True)
 
     async def _recover(self, name: str, internal: bool) -> None:
-        with self.order.wanting(internal=internal):
+        with self.order.announce(internal=internal):
             await asyncio.sleep(0)
-            async with self.order.place(internal=internal):
+            async with self.order.slot(internal=internal):
                 self.placed.append(name)
                 await self._ends[name].wait()
 
@@ -59,14 +63,18 @@ def run(story: Coroutine[Any, Any, None]) -> None:
 def test_internal_partitions_take_few_places_beside_others_and_all_afterwards() -> None:
     async def story() -> None:
         recoveries = Recoveries()
-        internal = [f"internal {n}" for n in range(AT_ONCE + 1)]
+        internal = [f"internal {n}" for n in range(RECOVERIES_MAX + 1)]
         recoveries.want(*internal, internal=True)
         recoveries.want("mine", internal=False)
         await settle()
-        assert recoveries.placed == [*internal[:BESIDE_OTHERS], "mine"]
+        assert recoveries.placed == [*internal[:INTERNAL_BESIDE_OTHERS], "mine"]
         await recoveries.end("mine")
         await settle()
-        assert recoveries.placed == [*internal[:BESIDE_OTHERS], "mine", *internal[BESIDE_OTHERS:-1]]
+        assert recoveries.placed == [
+            *internal[:INTERNAL_BESIDE_OTHERS],
+            "mine",
+            *internal[INTERNAL_BESIDE_OTHERS:-1],
+        ]
         await recoveries.end(*internal)
 
     run(story())
@@ -75,12 +83,12 @@ def test_internal_partitions_take_few_places_beside_others_and_all_afterwards() 
 def test_recovery_slots_are_bounded_and_go_to_the_longest_waiter() -> None:
     async def story() -> None:
         recoveries = Recoveries()
-        names = recoveries.want_many(AT_ONCE + 2)
+        names = recoveries.want_many(RECOVERIES_MAX + 2)
         await settle()
-        assert recoveries.placed == names[:AT_ONCE]
+        assert recoveries.placed == names[:RECOVERIES_MAX]
         await recoveries.end(names[3])
         await settle()
-        assert recoveries.placed == names[: AT_ONCE + 1]
+        assert recoveries.placed == names[: RECOVERIES_MAX + 1]
         await recoveries.end(*(name for name in names if name != names[3]))
 
     run(story())
@@ -89,7 +97,7 @@ def test_recovery_slots_are_bounded_and_go_to_the_longest_waiter() -> None:
 def test_cancelled_recovery_leaves_no_slot_taken() -> None:
     async def story() -> None:
         recoveries = Recoveries()
-        names = recoveries.want_many(AT_ONCE + 2)
+        names = recoveries.want_many(RECOVERIES_MAX + 2)
         await settle()
         await recoveries.cancel(names[0], names[-1])
         await settle()

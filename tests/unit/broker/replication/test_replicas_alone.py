@@ -380,7 +380,7 @@ def test_a_request_for_several_partitions_is_not_overtaken_in_one_of_them() -> N
         one, other = cluster.create([1], 2)
         for where in (one, other):
             await cluster.produced(where, batch(b"first"))
-        slow = cluster.brokers[1].replicas.roles.find(one).order.take()
+        slow = cluster.brokers[1].replicas.roles.find(one).append_queue.take()
         produce = cluster.brokers[1].replicas.produce_service.produce
         data = {where: batch(b"0", producer_id=5, sequence=0) for where in (one, other)}
         both = asyncio.ensure_future(produce(data, -1, 1000))

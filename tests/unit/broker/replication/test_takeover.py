@@ -14,7 +14,7 @@ from sparklog.broker.partition.config import TopicRules
 from sparklog.broker.partition.recovering import RecoveringPartition
 from sparklog.broker.partition.tail import PartitionTail
 from sparklog.broker.replication import recovery as takeover
-from sparklog.broker.replication.recovery import BESIDE_OTHERS
+from sparklog.broker.replication.recovery import INTERNAL_BESIDE_OTHERS
 from sparklog.broker.runtime.memory_budget import MemoryBudget
 from sparklog.cluster.metadata.image import PartitionState
 from sparklog.core.types import PartitionId
@@ -204,8 +204,8 @@ def test_sealed_log_is_released_when_no_partition_needs_it() -> None:
         assert list(recovery._sealed) == [*damaged.wals]
         # While it waits to be tried again, internal partitions are not held up for its sake.
         async with asyncio.timeout(1), AsyncExitStack() as places:
-            for _ in range(BESIDE_OTHERS + 1):
-                await places.enter_async_context(recovery._order.place(internal=True))
+            for _ in range(INTERNAL_BESIDE_OTHERS + 1):
+                await places.enter_async_context(recovery._queue.slot(internal=True))
         damaged.retire()
         assert await stuck is None
         assert not recovery._sealed

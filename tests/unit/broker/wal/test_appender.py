@@ -39,14 +39,14 @@ class Sink:
     def wal_durable(self, end_offset: int) -> None:
         self.told.append(end_offset)
 
-    def append(self, pump: WalAppender, size_bytes: int = 100, *, awaited: bool = True) -> None:
+    def append(self, appender: WalAppender, size_bytes: int = 100, *, awaited: bool = True) -> None:
         batch = WalBatch(TOPIC, self.partition.partition, self.end_offset, 1, b"x" * size_bytes)
         self.end_offset += 1
-        pump.append(batch, self.end_offset, self, awaited=awaited)
+        appender.append(batch, self.end_offset, self, awaited=awaited)
 
-    async def append_often(self, pump: WalAppender, times: int, *, every_s: float) -> None:
+    async def append_often(self, appender: WalAppender, times: int, *, every_s: float) -> None:
         for _ in range(times):
-            self.append(pump)
+            self.append(appender)
             await asyncio.sleep(every_s)
 
 
@@ -62,11 +62,11 @@ class HearingSink(Sink):
         self.heard.put_nowait(end_offset)
 
 
-def make_pump(
+def make_appender(
     world: World, limits: WalLimits | None = None, environment: Environment | None = None
 ) -> tuple[WalAppender, list[str]]:
     fenced: list[str] = []
-    pump = WalAppender(
+    appender = WalAppender(
         environment if environment is not None else world.environment(),
         LAYOUT,
         limits if limits is not None else WalLimits(),
@@ -74,7 +74,7 @@ def make_pump(
         on_fenced=fenced.append,
         on_crash=world.crashes.append,
     )
-    return pump, fenced
+    return appender, fenced
 
 
 def windows(world: World) -> list[WalObject]:
@@ -88,12 +88,12 @@ def test_appends_of_one_moment_share_an_object_and_notify_each() -> None:
     world = World()
 
     async def story() -> None:
-        pump, _ = make_pump(world)
-        await pump.start()
+        appender, _ = make_appender(world)
+        await appender.start()
         sinks = [Sink(n) for n in range(3)]
         for sink in sinks:
-            sink.append(pump)
-            sink.append(pump)
+            sink.append(appender)
+            sink.append(appender)
         assert [s.told for s in sinks] == [[], [], []]
         await asyncio.sleep(1)
         assert [s.told for s in sinks] == [[2], [2], [2]]
@@ -125,10 +125,10 @@ def test_registration_cleans_up_after_earlier_incarnations_once(
     store = TidiedStore(world, error)
 
     async def story() -> None:
-        pump, _ = make_pump(world, environment=replace(world.environment(), store=store))
-        await pump.start()
+        appender, _ = make_appender(world, environment=replace(world.environment(), store=store))
+        await appender.start()
         sink = Sink(0)
-        sink.append(pump)
+        sink.append(appender)
         await asyncio.sleep(1)
         assert sink.told == [1]
 
@@ -140,20 +140,20 @@ def test_age_of_the_oldest_batch_is_reported_during_a_store_outage() -> None:
     world = World()
 
     async def story() -> None:
-        pump, _ = make_pump(world)
-        await pump.start()
+        appender, _ = make_appender(world)
+        await appender.start()
         sink = Sink(0)
-        assert pump.waiting_s == 0
+        assert appender.waiting_s == 0
         world.objects.faults = StoreFaults(refused=1.0)
-        sink.append(pump)
+        sink.append(appender)
         await asyncio.sleep(10)
-        sink.append(pump)
+        sink.append(appender)
         await asyncio.sleep(10)
-        assert 20 <= pump.waiting_s < 21
+        assert 20 <= appender.waiting_s < 21
         world.objects.faults = StoreFaults()
         await asyncio.sleep(10)
         assert sink.told[-1] == 2
-        assert pump.waiting_s == 0
+        assert appender.waiting_s == 0
 
     world.run(story())
 
@@ -163,10 +163,10 @@ def test_first_puts_start_at_once_and_later_batches_gather() -> None:
 
     async def story() -> None:
         limits = WalLimits(linger_s=0.004)
-        pump, _ = make_pump(world, limits)
-        await pump.start()
+        appender, _ = make_appender(world, limits)
+        await appender.start()
         sink = Sink(0)
-        await sink.append_often(pump, limits.in_flight_max + 3, every_s=0.001)
+        await sink.append_often(appender, limits.in_flight_max + 3, every_s=0.001)
         await asyncio.sleep(1)
         assert [len(w.batches) for w in windows(world)] == [1] * limits.in_flight_max + [3]
         assert sink.told == [1, 2, 3, 4, 7]
@@ -179,15 +179,15 @@ def test_batches_acknowledged_together_are_put_together_again() -> None:
     world.objects.faults = StoreFaults(latency_s=0.004)
 
     async def story() -> None:
-        pump, _ = make_pump(world)
-        await pump.start()
+        appender, _ = make_appender(world)
+        await appender.start()
         sink = HearingSink(0)
         for _ in range(3):
-            sink.append(pump)
+            sink.append(appender)
         for again in (3, 1, 1):
             await sink.heard.get()
             for _ in range(again):
-                sink.append(pump)
+                sink.append(appender)
                 await asyncio.sleep(0.0001)  # as a client's requests come, one after the other
         await sink.heard.get()
         assert [len(w.batches) for w in windows(world)] == [3, 3, 1, 1]
@@ -200,11 +200,11 @@ def test_partition_is_notified_once_when_its_put_starts() -> None:
     world.objects.faults = StoreFaults(latency_s=0.004)
 
     async def story() -> None:
-        pump, _ = make_pump(world)
-        await pump.start()
+        appender, _ = make_appender(world)
+        await appender.start()
         sink = Sink(0)
         for _ in range(3):
-            sink.append(pump)
+            sink.append(appender)
         assert sink.begun == []
         await asyncio.sleep(0)
         assert (sink.begun, sink.told) == ([3], [])
@@ -217,19 +217,19 @@ def test_partition_is_notified_at_once_of_a_late_put() -> None:
     world.objects.faults = StoreFaults(latency_s=0.05)
 
     async def story() -> None:
-        pump, _ = make_pump(world, WalLimits(linger_s=0.25, in_flight_max=2))
-        await pump.start()
+        appender, _ = make_appender(world, WalLimits(linger_s=0.25, in_flight_max=2))
+        await appender.start()
         unhurried, far, waiting = Sink(0), Sink(1), Sink(2)
-        unhurried.append(pump, awaited=False)
+        unhurried.append(appender, awaited=False)
         assert unhurried.begun == [1]
-        far.append(pump)
+        far.append(appender)
         await asyncio.sleep(0.2)
-        far.append(pump)  # the store has turned out to be slow: a linger after the put before
+        far.append(appender)  # the store has turned out to be slow: a linger after the put before
         assert far.begun == [1, 2]
         world.objects.faults = StoreFaults(refused=1.0)
         for _ in range(3):
             await asyncio.sleep(1)
-            waiting.append(pump)
+            waiting.append(appender)
         assert waiting.begun[-1] == 3  # though no place is free for its put
         assert waiting.told == []
 
@@ -241,11 +241,11 @@ def test_a_full_window_does_not_wait_and_a_larger_burst_is_split() -> None:
 
     async def story() -> None:
         limits = WalLimits(linger_s=60, window_bytes=1000, in_flight_max=2)
-        pump, _ = make_pump(world, limits)
-        await pump.start()
+        appender, _ = make_appender(world, limits)
+        await appender.start()
         sink = Sink(0)
         for _ in range(25):
-            sink.append(pump)
+            sink.append(appender)
         await asyncio.sleep(1)
         assert [len(w.batches) for w in windows(world)] == [10, 10, 5]
         assert sink.told[-1] == 25
@@ -258,10 +258,10 @@ def test_partitions_are_notified_in_order_when_puts_end_out_of_order() -> None:
     world.objects.faults = StoreFaults(slow=0.5, slow_s=3.0, lost_reply=0.1)
 
     async def story() -> None:
-        pump, _ = make_pump(world, WalLimits(linger_s=0, in_flight_max=8))
-        await pump.start()
+        appender, _ = make_appender(world, WalLimits(linger_s=0, in_flight_max=8))
+        await appender.start()
         sink = Sink(0)
-        await sink.append_often(pump, 200, every_s=0.01)
+        await sink.append_often(appender, 200, every_s=0.01)
         await asyncio.sleep(60)
         assert sink.told == sorted(sink.told)
         assert sink.told[-1] == 200
@@ -275,17 +275,17 @@ def test_sealed_log_acknowledges_nothing_more_and_reports_it_once() -> None:
     world = World()
 
     async def story() -> None:
-        pump, fenced = make_pump(world, WalLimits(linger_s=0))
-        await pump.start()
+        appender, fenced = make_appender(world, WalLimits(linger_s=0))
+        await appender.start()
         sink = Sink(0)
-        sink.append(pump)
+        sink.append(appender)
         await asyncio.sleep(1)
         sealed = run(seal(LAYOUT, "f" * 32), world.objects.objects)
-        await sink.append_often(pump, 5, every_s=0.001)
+        await sink.append_often(appender, 5, every_s=0.001)
         await asyncio.sleep(5)
         assert sink.told == [1]
         assert len(fenced) == 1
-        assert pump.stopped
+        assert appender.stopped
         tail = run(read_tail(LAYOUT, sealed), world.objects.objects).windows
         assert [b.base_offset for w in tail for b in w.batches] == [0]
 
@@ -296,23 +296,23 @@ def test_window_is_trimmed_when_all_its_partitions_are_flushed() -> None:
     world = World()
 
     async def story() -> None:
-        pump, _ = make_pump(world, WalLimits(linger_s=0))
-        await pump.start()
+        appender, _ = make_appender(world, WalLimits(linger_s=0))
+        await appender.start()
         one, two = Sink(0), Sink(1)
         for _ in range(3):
-            one.append(pump)
-            two.append(pump)
+            one.append(appender)
+            two.append(appender)
             await asyncio.sleep(1)
-        pump.flushed(one.partition, 3)
-        one.append(pump)
+        appender.flushed(one.partition, 3)
+        one.append(appender)
         await asyncio.sleep(1)
         assert [w.header.sequence for w in windows(world)] == [1, 2, 3, 4]
-        pump.flushed(two.partition, 2)
-        one.append(pump)
+        appender.flushed(two.partition, 2)
+        one.append(appender)
         await asyncio.sleep(1)
         assert [w.header.sequence for w in windows(world)] == [3, 4, 5]
-        pump.release(two.partition)
-        one.append(pump)
+        appender.release(two.partition)
+        one.append(appender)
         await asyncio.sleep(1)
         assert [w.header.sequence for w in windows(world)] == [4, 5, 6]
 
@@ -323,11 +323,11 @@ def test_an_idle_broker_writes_one_empty_window_to_let_many_go() -> None:
     world = World()
 
     async def story() -> None:
-        pump, _ = make_pump(world, WalLimits(linger_s=0))
-        await pump.start()
+        appender, _ = make_appender(world, WalLimits(linger_s=0))
+        await appender.start()
         sink = Sink(0)
-        await sink.append_often(pump, WINDOWS_IDLE_MAX + 4, every_s=0.1)
-        pump.flushed(sink.partition, sink.end_offset)
+        await sink.append_often(appender, WINDOWS_IDLE_MAX + 4, every_s=0.1)
+        appender.flushed(sink.partition, sink.end_offset)
         await asyncio.sleep(60)
         left = windows(world)
         assert [len(w.batches) for w in left] == [1, 0]
@@ -340,12 +340,12 @@ def test_a_broker_survives_a_store_that_is_away_for_a_minute() -> None:
     world = World()
 
     async def story() -> None:
-        pump, _ = make_pump(world, WalLimits(linger_s=0, in_flight_max=2))
-        await pump.start()
+        appender, _ = make_appender(world, WalLimits(linger_s=0, in_flight_max=2))
+        await appender.start()
         calm = world.objects.faults
         world.objects.faults = replace(calm, refused=0.5, lost_request=1.0)
         sink = Sink(0)
-        await sink.append_often(pump, 10, every_s=6)
+        await sink.append_often(appender, 10, every_s=6)
         assert sink.told == []
         world.objects.faults = calm
         await asyncio.sleep(30)
@@ -359,16 +359,16 @@ def test_slow_puts_start_a_linger_apart_and_idle_ones_at_once() -> None:
     world.objects.faults = StoreFaults(latency_s=0.05)
 
     async def story() -> None:
-        pump, _ = make_pump(world, WalLimits(linger_s=0.25))
-        await pump.start()
+        appender, _ = make_appender(world, WalLimits(linger_s=0.25))
+        await appender.start()
         sink = Sink(0)
         for _ in range(2000):  # 20 s
-            sink.append(pump)
+            sink.append(appender)
             await asyncio.sleep(0.01)
         await asyncio.sleep(1)
         assert sink.told[-1] == 2000
         assert 78 <= world.metrics.wal_puts <= 84
-        sink.append(pump)
+        sink.append(appender)
         await asyncio.sleep(0.2)
         assert sink.told[-1] == 2001
 
@@ -388,11 +388,11 @@ def puts_before_and_in_a_stall(seed: int) -> tuple[int, int]:
     puts = [0]
 
     async def story() -> None:
-        pump, _ = make_pump(world, WalLimits(linger_s=0.25))
-        await pump.start()
+        appender, _ = make_appender(world, WalLimits(linger_s=0.25))
+        await appender.start()
         sink = Sink(0)
         for _ in range(2):
-            await sink.append_often(pump, 50, every_s=0.01)
+            await sink.append_often(appender, 50, every_s=0.01)
             puts.append(world.metrics.wal_puts)
             world.objects.faults = StoreFaults(latency_s=0.05)
 
@@ -405,17 +405,17 @@ def test_batches_without_a_waiter_gather_for_the_linger() -> None:
     world.objects.faults = StoreFaults(latency_s=0.002)
 
     async def story() -> None:
-        pump, _ = make_pump(world, WalLimits(linger_s=0.25))
-        await pump.start()
+        appender, _ = make_appender(world, WalLimits(linger_s=0.25))
+        await appender.start()
         sink = Sink(0)
         for _ in range(10):
-            sink.append(pump, awaited=False)
+            sink.append(appender, awaited=False)
             await asyncio.sleep(0.02)
         assert sink.told == []
         await asyncio.sleep(0.1)
         assert sink.told == [10]
-        sink.append(pump, awaited=False)
-        sink.append(pump)
+        sink.append(appender, awaited=False)
+        sink.append(appender)
         await asyncio.sleep(0.05)
         assert sink.told == [10, 12]
 
@@ -426,14 +426,14 @@ def test_names_the_store_did_not_delete_are_deleted_by_a_later_trim() -> None:
     world = World(seed=3)
 
     async def story() -> None:
-        pump, _ = make_pump(world, WalLimits(linger_s=0))
-        await pump.start()
+        appender, _ = make_appender(world, WalLimits(linger_s=0))
+        await appender.start()
         sink = Sink(0)
-        await sink.append_often(pump, 100, every_s=0.1)
+        await sink.append_often(appender, 100, every_s=0.1)
         for refused in (0.8, 0.0):
             world.objects.faults = StoreFaults(refused=refused)
-            pump.flushed(sink.partition, sink.end_offset)
-            sink.append(pump)  # carries the boundary on
+            appender.flushed(sink.partition, sink.end_offset)
+            sink.append(appender)  # carries the boundary on
             await asyncio.sleep(60)
             left.append([w.header for w in windows(world)])
         assert sink.told[-1] == sink.end_offset
@@ -465,12 +465,12 @@ def test_unforced_log_forces_only_registration_and_boundaries(forced: bool) -> N
 
     async def story() -> None:
         environment = replace(world.environment(), store=store)
-        pump, _ = make_pump(world, WalLimits(linger_s=0, forced=forced), environment)
-        await pump.start()
+        appender, _ = make_appender(world, WalLimits(linger_s=0, forced=forced), environment)
+        await appender.start()
         sink = Sink(0)
-        await sink.append_often(pump, 2, every_s=1)
-        pump.flushed(sink.partition, 2)
-        await sink.append_often(pump, 3, every_s=1)
+        await sink.append_often(appender, 2, every_s=1)
+        appender.flushed(sink.partition, 2)
+        await sink.append_often(appender, 3, every_s=1)
         assert sink.told == [1, 2, 3, 4, 5]
 
     world.run(story())
