@@ -6,7 +6,11 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.broker.coordinator.shard_loader import FEW, _is_decoded_inline, _newest_of_each_key
+from sparklog.broker.coordinator.shard_loader import (
+    DEDUPLICATED_MIN,
+    _is_decoded_inline,
+    _newest_of_each_key,
+)
 from sparklog.protocol.records.header import Codec
 from sparklog.protocol.records.unfolded_size import unfolded_bytes_max
 from tests.harness.wire_batches import raw_batch, record
@@ -31,15 +35,15 @@ def test_the_newest_of_each_key_stays_in_order(keys: list[bytes]) -> None:
     by_key = {row["key"]: row for row in rows.to_pylist()}
     assert {row["key"]: row for row in left} == by_key
     assert [row["offset"] for row in left] == sorted(row["offset"] for row in left)
-    if len(keys) >= FEW:
+    if len(keys) >= DEDUPLICATED_MIN:
         assert len(left) == len(by_key)
 
 
 def test_a_batch_that_forgets_something_or_has_no_key_is_left_as_it_is() -> None:
-    many: list[tuple[bytes | None, bytes | None]] = [(b"k", b"v")] * (2 * FEW)
+    many: list[tuple[bytes | None, bytes | None]] = [(b"k", b"v")] * (2 * DEDUPLICATED_MIN)
     assert _newest_of_each_key(batch(many)).num_rows == 1
     for odd in ((b"k", None), (None, b"v")):
-        assert _newest_of_each_key(batch([*many, odd])).num_rows == 2 * FEW + 1
+        assert _newest_of_each_key(batch([*many, odd])).num_rows == 2 * DEDUPLICATED_MIN + 1
 
 
 def test_load_decodes_a_small_batch_inline_only_if_it_unfolds_to_little() -> None:

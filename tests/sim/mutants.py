@@ -188,13 +188,13 @@ def write_markers_twice(patch: pytest.MonkeyPatch) -> None:
 
 def answer_commits_before_they_are_durable(patch: pytest.MonkeyPatch) -> None:
     """Acknowledge offsets to members as soon as their commit is decided."""
-    take = CoordinatorRuntime._take
+    apply = CoordinatorRuntime._apply_result
 
-    def hasty(self: Any, led: Any, effects: CoordinatorResult, *, own: bool) -> None:
-        led.reply(effects.replies)
-        take(self, led, effects, own=own)
+    def hasty(self: Any, context: Any, effects: CoordinatorResult, *, internal: bool) -> None:
+        context.reply(effects.replies)
+        apply(self, context, effects, internal=internal)
 
-    patch.setattr(CoordinatorRuntime, "_take", hasty)
+    patch.setattr(CoordinatorRuntime, "_apply_result", hasty)
 
 
 def let_members_of_older_generations_commit(patch: pytest.MonkeyPatch) -> None:

@@ -94,9 +94,9 @@ class Heartbeats:
         while True:
             await self._kicked.wait()
             self._kicked.clear()
-            await self.tell()
+            await self.notify_controller()
 
-    async def tell(self) -> None:
+    async def notify_controller(self) -> None:
         """Send the controller the end of the metadata log."""
         image = self._metadata.image
         controller = image.controller

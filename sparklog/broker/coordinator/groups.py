@@ -146,34 +146,42 @@ class GroupCoordinator:
         self._tasks = tasks
         self._names = metadata.image.names
 
-    async def join(self, asked: JoinRequest) -> JoinResult:
+    async def join(self, request: JoinRequest) -> JoinResult:
         """Return the result of a join; it may wait until all members have joined."""
-        return await self._ask(asked.group_id, lambda s, t, n: s.join(asked, t, n), JoinResult)
+        return await self._submit(
+            request.group_id, lambda s, t, n: s.join(request, t, n), JoinResult
+        )
 
-    async def sync(self, asked: SyncRequest) -> SyncResult:
+    async def sync(self, request: SyncRequest) -> SyncResult:
         """Return a member's assignment; it may wait until the group's leader sends it."""
-        return await self._ask(asked.group_id, lambda s, t, n: s.sync(asked, t, n), SyncResult)
+        return await self._submit(
+            request.group_id, lambda s, t, n: s.sync(request, t, n), SyncResult
+        )
 
-    async def heartbeat(self, asked: HeartbeatRequest) -> ErrorCode:
+    async def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         """Handle a member's heartbeat in a classic group."""
-        return await self._ask(asked.group_id, lambda s, t, n: s.heartbeat(asked, t, n), ErrorCode)
+        return await self._submit(
+            request.group_id, lambda s, t, n: s.heartbeat(request, t, n), ErrorCode
+        )
 
-    async def consumer_heartbeat(self, asked: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
+    async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
         """Handle a heartbeat of a consumer group: its member joins, stays or leaves.
 
         Raises, besides:
             GroupError, InvalidRequest: the group rejects the heartbeat.
         """
         topics = TopicsView(self._metadata.image)
-        return await self._ask(
-            asked.group_id,
-            lambda s, t, n: s.consumer_heartbeat(asked, topics, t, n),
+        return await self._submit(
+            request.group_id,
+            lambda s, t, n: s.consumer_heartbeat(request, topics, t, n),
             ConsumerHeartbeatAnswer,
         )
 
-    async def leave(self, asked: LeaveRequest) -> LeaveResult:
+    async def leave(self, request: LeaveRequest) -> LeaveResult:
         """Remove members from a classic group."""
-        return await self._ask(asked.group_id, lambda s, t, n: s.leave(asked, t, n), LeaveResult)
+        return await self._submit(
+            request.group_id, lambda s, t, n: s.leave(request, t, n), LeaveResult
+        )
 
     def partition_of(self, group_id: str) -> int:
         """Return the partition of `__consumer_offsets` that has a group's state."""
@@ -183,7 +191,7 @@ class GroupCoordinator:
         return partition_for(group_id, topic.partitions)
 
     async def commit(
-        self, asked: CommitRequest, verification: Verification | None = UNVERIFIED
+        self, request: CommitRequest, verification: Verification | None = UNVERIFIED
     ) -> tuple[ErrorCode, ...]:
         """Commit offsets; return a code for each.
 
@@ -194,18 +202,18 @@ class GroupCoordinator:
             InvalidProducerEpoch: a newer producer has the transaction's producer id.
             RecordTooLarge: too many offsets for one commit.
         """
-        return await self._ask(
-            asked.group_id,
-            lambda s, t, n: s.commit(asked, t, n),
+        return await self._submit(
+            request.group_id,
+            lambda s, t, n: s.commit(request, t, n),
             tuple,
-            asked.producer,
+            request.producer,
             verification,
         )
 
-    async def fetch(self, asked: FetchRequest) -> GroupOffsetsResult:
+    async def fetch(self, request: FetchRequest) -> GroupOffsetsResult:
         """Return committed offsets."""
-        return await self._ask(
-            asked.group_id, lambda s, t, n: s.fetch(asked, t, n), GroupOffsetsResult
+        return await self._submit(
+            request.group_id, lambda s, t, n: s.fetch(request, t, n), GroupOffsetsResult
         )
 
     async def delete_offsets(
@@ -213,18 +221,18 @@ class GroupCoordinator:
     ) -> DeletedOffsets:
         """Delete committed offsets of a group."""
         where = tuple(partitions)
-        return await self._ask(
+        return await self._submit(
             group_id, lambda s, t, n: s.delete_offsets(group_id, where, t, n), DeletedOffsets
         )
 
     async def describe(self, group_id: str) -> DescribedGroup:
         """Return the description of a group."""
-        found = await self._ask(group_id, lambda s, t, n: s.describe((group_id,), t, n), tuple)
+        found = await self._submit(group_id, lambda s, t, n: s.describe((group_id,), t, n), tuple)
         return cast("DescribedGroup", found[0])
 
     async def describe_consumer(self, group_id: str) -> ConsumerGroupDescription | None:
         """Return the description of a consumer group; None if the group is of another type."""
-        found = await self._ask(
+        found = await self._submit(
             group_id, lambda s, t, n: s.describe_consumers((group_id,), t, n), tuple
         )
         return cast("ConsumerGroupDescription | None", found[0])
@@ -233,7 +241,7 @@ class GroupCoordinator:
         """Delete a group without members; several events delete one with very many offsets."""
         code: object = None
         while code is None:
-            code = await self._ask(group_id, lambda s, t, n: s.delete(group_id, t, n), object)
+            code = await self._submit(group_id, lambda s, t, n: s.delete(group_id, t, n), object)
         return cast("ErrorCode", code)
 
     async def list_groups(self) -> list[ListedGroup]:
@@ -285,7 +293,7 @@ class GroupCoordinator:
                     )
                     more = False
 
-    async def _ask(
+    async def _submit(
         self,
         group_id: str,
         event: GroupEvent,

@@ -54,7 +54,7 @@ STOPPED: Final = frozenset({ErrorCode.transaction_coordinator_fenced})
 class _Sending:
     """The markers of one transaction that are not confirmed yet."""
 
-    coordinating: int
+    coordinator_partition: int
     """The partition of `__transaction_state` whose shard coordinates the transaction."""
     wanted: WriteMarkers
     remaining: set[Partition]
@@ -92,18 +92,20 @@ class MarkerSender:
         self._sending: dict[tuple[int, str], _Sending] = {}
         self._peers: defaultdict[int, _Peer] = defaultdict(_Peer)
 
-    def send(self, coordinating: int, wanted: WriteMarkers) -> None:
+    def send(self, coordinator_partition: int, wanted: WriteMarkers) -> None:
         """Send every partition of a transaction its marker, until all have it."""
-        key = coordinating, wanted.transactional_id
+        key = coordinator_partition, wanted.transactional_id
         before = self._sending.get(key)
         if before is not None:
             before.live = False
-        sending = self._sending[key] = _Sending(coordinating, wanted, set(wanted.partitions))
+        sending = self._sending[key] = _Sending(
+            coordinator_partition, wanted, set(wanted.partitions)
+        )
         self._route(sending, wanted.partitions)
 
-    def forget(self, coordinating: int) -> None:
+    def forget(self, coordinator_partition: int) -> None:
         """Stop sending markers for a coordinator's partition that another broker leads."""
-        for key in [key for key in self._sending if key[0] == coordinating]:
+        for key in [key for key in self._sending if key[0] == coordinator_partition]:
             self._sending.pop(key).live = False
 
     def _route(self, sending: _Sending, partitions: Iterable[Partition]) -> None:
@@ -125,38 +127,41 @@ class MarkerSender:
             peer.gathered.setdefault(sending, set()).add(partition)
             if not peer.busy:
                 peer.busy = True
-                self._tasks.start(self._work(state.leader, peer), f"markers to {state.leader}")
+                self._tasks.start(
+                    self._send_gathered(state.leader, peer), f"markers to {state.leader}"
+                )
         if lost:
-            self._again(sending, lost)
-        self._look_whether_done(sending)
+            self._retry_later(sending, lost)
+        self._complete_if_done(sending)
 
-    def _again(self, sending: _Sending, partitions: set[Partition]) -> None:
+    def _retry_later(self, sending: _Sending, partitions: set[Partition]) -> None:
         """Route the markers of some partitions again after a pause."""
         loop = asyncio.get_running_loop()
         loop.call_later(sending.backoff.next_s(), self._route, sending, partitions)
 
-    def _look_whether_done(self, sending: _Sending) -> None:
+    def _complete_if_done(self, sending: _Sending) -> None:
         if sending.live and not sending.remaining:
             sending.live = False
-            key = sending.coordinating, sending.wanted.transactional_id
+            key = sending.coordinator_partition, sending.wanted.transactional_id
             self._sending.pop(key, None)
             self._tasks.start(
-                self._complete(sending.coordinating, sending.wanted), "complete a transaction"
+                self._complete(sending.coordinator_partition, sending.wanted),
+                "complete a transaction",
             )
 
-    async def _work(self, broker_id: int, peer: _Peer) -> None:
+    async def _send_gathered(self, broker_id: int, peer: _Peer) -> None:
         """Send the gathered markers to one broker, until none is left."""
         while peer.gathered:
-            taken = _take(peer)
+            taken = _next_request(peer)
             if not taken:
                 continue
             wanted = [s.wanted._replace(partitions=frozenset(p)) for s, p in taken.items()]
             codes = await self._write(broker_id, wanted)
             for (sending, asked), found in zip(taken.items(), codes, strict=True):
-                self._took(sending, asked, found)
+                self._handle_codes(sending, asked, found)
         peer.busy = False
 
-    def _took(self, sending: _Sending, asked: set[Partition], codes: Codes) -> None:
+    def _handle_codes(self, sending: _Sending, asked: set[Partition], codes: Codes) -> None:
         if not sending.live:
             return
         again: set[Partition] = set()
@@ -164,7 +169,7 @@ class MarkerSender:
             code = codes.get(partition, ErrorCode.unknown_server_error)
             if code in STOPPED:
                 logger.warning("another coordinator ends the transaction %s", sending.wanted)
-                self._forget_one(sending)
+                self._abandon(sending)
                 return
             if code is ErrorCode.none or code in SUPERSEDED:
                 sending.remaining.discard(partition)
@@ -172,12 +177,12 @@ class MarkerSender:
                 again.add(partition)
         if again:
             logger.info("markers are sent again partitions=%s codes=%s", sorted(again), codes)
-            self._again(sending, again)
-        self._look_whether_done(sending)
+            self._retry_later(sending, again)
+        self._complete_if_done(sending)
 
-    def _forget_one(self, sending: _Sending) -> None:
+    def _abandon(self, sending: _Sending) -> None:
         sending.live = False
-        self._sending.pop((sending.coordinating, sending.wanted.transactional_id), None)
+        self._sending.pop((sending.coordinator_partition, sending.wanted.transactional_id), None)
 
     async def _write(self, broker_id: int, wanted: Sequence[WriteMarkers]) -> Sequence[Codes]:
         """Write markers at a broker. If the whole request fails, return no codes: send again."""
@@ -199,7 +204,7 @@ class MarkerSender:
         return _codes(wanted, response)
 
 
-def _take(peer: _Peer) -> dict[_Sending, set[Partition]]:
+def _next_request(peer: _Peer) -> dict[_Sending, set[Partition]]:
     """Remove and return the markers of the next request."""
     taken: dict[_Sending, set[Partition]] = {}
     count = 0

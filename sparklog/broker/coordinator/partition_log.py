@@ -31,11 +31,11 @@ from sparklog.protocol.records.header import NO_EPOCH, NO_SEQUENCE, parse_header
 class LeaderListener(Protocol):
     """Gets the changes of leadership of an internal topic's partitions."""
 
-    def led(self, partition: int, log: CoordinatorPartition) -> None:
+    def on_elected(self, partition: int, log: CoordinatorPartition) -> None:
         """Handle that this broker leads the partition now."""
         ...
 
-    def retired(self, partition: int) -> None:
+    def on_resigned(self, partition: int) -> None:
         """Handle that this broker no longer leads the partition."""
         ...
 

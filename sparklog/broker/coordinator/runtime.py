@@ -42,12 +42,12 @@ Event = Callable[[S, Token, int], CoordinatorResult]
 """Changes a shard. Arguments: the shard, the caller's token, the time in milliseconds. An event
 that raises has changed nothing."""
 
-REFUSED_AGAIN_S: Final = 0.1
+RETRY_S: Final = 0.1
 """Pause before deadlines are checked again after an event was rejected."""
 
 
 class CoordinatorRuntime(Generic[S]):
-    """See the module. Its owner reports the partitions that this broker leads: `led`, `retired`."""
+    """See the module. Its owner calls `on_elected` and `on_resigned` when leaders change."""
 
     def __init__(
         self,
@@ -88,19 +88,19 @@ class CoordinatorRuntime(Generic[S]):
 
     # Called when roles change.
 
-    def led(self, partition: int, log: CoordinatorPartition) -> None:
+    def on_elected(self, partition: int, log: CoordinatorPartition) -> None:
         """Handle that this broker leads a partition now: replay its log, then serve."""
-        self.retired(partition)
-        led: ShardContext[S] = ShardContext(partition, log, self._expire)
-        self._shards.led[partition] = led
-        self._tasks.start(self._load(led), f"load {self.topic}-{partition}")
+        self.on_resigned(partition)
+        context: ShardContext[S] = ShardContext(partition, log, self._expire)
+        self._shards.contexts[partition] = context
+        self._tasks.start(self._load(context), f"load {self.topic}-{partition}")
 
-    def retired(self, partition: int) -> None:
+    def on_resigned(self, partition: int) -> None:
         """Handle that this broker no longer leads a partition: fail its waiting callers."""
-        led = self._shards.led.pop(partition, None)
-        if led is not None:
-            led.retired = True
-            led.drop(self._shards.elsewhere(partition))
+        context = self._shards.contexts.pop(partition, None)
+        if context is not None:
+            context.retired = True
+            context.drop(self._shards.not_here_error(partition))
 
     # Called by handlers.
 
@@ -130,9 +130,9 @@ class CoordinatorRuntime(Generic[S]):
         Raises:
             NotCoordinator, CoordinatorLoading, CoordinatorNotAvailable: see `submit`.
         """
-        led = self._shards.ready(partition)
-        is_over = led.has_marker(producer.producer_id)
-        return led.log.begin_verification(producer, is_over=is_over)
+        context = self._shards.ready(partition)
+        is_over = context.has_marker(producer.producer_id)
+        return context.log.begin_verification(producer, is_over=is_over)
 
     async def submit(
         self,
@@ -162,18 +162,18 @@ class CoordinatorRuntime(Generic[S]):
             SparklogError: the error that the event raised or replied.
         """
         if producer is None:
-            led = self._shards.ready(partition)
+            context = self._shards.ready(partition)
         else:
-            led = self._shards.ready_for(partition, producer)
-            led.log.check_verified(producer, verification)
+            context = self._shards.ready_for(partition, producer)
+            context.log.check_verified(producer, verification)
         token = next(self._tokens)
         waiting: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        led.waiting[token] = waiting
+        context.waiting[token] = waiting
         try:
-            self._run(led, lambda shard, now_ms: event(shard, token, now_ms))
+            self._run(context, lambda shard, now_ms: event(shard, token, now_ms))
             return await waiting
         finally:
-            led.waiting.pop(token, None)
+            context.waiting.pop(token, None)
 
     async def end_transaction(
         self,
@@ -192,21 +192,21 @@ class CoordinatorRuntime(Generic[S]):
             InvalidProducerEpoch: a newer producer has the id.
             TransactionCoordinatorFenced: a newer transaction coordinator wrote a marker before.
         """
-        led = self._shards.ready_for(partition, producer)
-        led.log.prepare_marker(producer, marker, ends_older=ends_older)
-        shard = led.shard
+        context = self._shards.ready_for(partition, producer)
+        context.log.prepare_marker(producer, marker, ends_older=ends_older)
+        shard = context.shard
         assert shard is not None, partition
         token = next(self._tokens)
         waiting: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        led.waiting[token] = waiting
+        context.waiting[token] = waiting
         try:
             shard.replay_marker(producer.producer_id, producer.producer_epoch, marker.is_commit)
-            led.gathered.append(QueuedMarker(producer, marker, token))
-            self._start_append(led)
-            self._arm(led)
+            context.gathered.append(QueuedMarker(producer, marker, token))
+            self._start_append(context)
+            self._set_timer(context)
             await waiting
         finally:
-            led.waiting.pop(token, None)
+            context.waiting.pop(token, None)
 
     # Events.
 
@@ -215,171 +215,185 @@ class CoordinatorRuntime(Generic[S]):
 
     def _run(
         self,
-        led: ShardContext[S],
+        context: ShardContext[S],
         event: Callable[[S, int], CoordinatorResult],
         *,
-        own: bool = False,
+        internal: bool = False,
     ) -> None:
-        """Run an event whose caller waits, or one of the runtime's `own` events.
+        """Run an event whose caller waits, or one of the runtime's `internal` events.
 
         Raises:
             SparklogError: the error of the event, which has changed nothing.
         """
-        shard = led.shard
-        assert shard is not None, led.partition
+        shard = context.shard
+        assert shard is not None, context.partition
         try:
             effects = event(shard, self._now_ms())
         except SparklogError:
             raise
         except Exception as error:
             # The event may have changed a part of the shard. The log has the right state.
-            logger.exception("a coordinator event failed topic=%s-%d", self.topic, led.partition)
-            broke = CoordinatorNotAvailable(f"a coordinator event failed: {error!r}")
-            self._reload(led, broke, own=own)
+            logger.exception(
+                "a coordinator event failed topic=%s-%d", self.topic, context.partition
+            )
+            failure = CoordinatorNotAvailable(f"a coordinator event failed: {error!r}")
+            self._reload(context, failure, internal=internal)
             return
-        self._take(led, effects, own=own)
-        self._arm(led)
+        self._apply_result(context, effects, internal=internal)
+        self._set_timer(context)
 
-    def _run_own(self, led: ShardContext[S], event: Callable[[S, int], CoordinatorResult]) -> None:
-        """Run one of the runtime's own events; if it is rejected now, try again after a pause."""
+    def _run_internal(
+        self, context: ShardContext[S], event: Callable[[S, int], CoordinatorResult]
+    ) -> None:
+        """Run an internal event; if it is rejected now, try again after a pause."""
         try:
-            self._run(led, event, own=True)
+            self._run(context, event, internal=True)
         except SparklogError as error:
             text = "a coordinator event is postponed topic=%s-%d %s"
-            logger.warning(text, self.topic, led.partition, error)
-            if not led.timer.is_set:
-                led.timer.set(asyncio.get_running_loop().time() + REFUSED_AGAIN_S)
+            logger.warning(text, self.topic, context.partition, error)
+            if not context.timer.is_set:
+                context.timer.set(asyncio.get_running_loop().time() + RETRY_S)
 
-    def _take(self, led: ShardContext[S], effects: CoordinatorResult, *, own: bool) -> None:
+    def _apply_result(
+        self, context: ShardContext[S], effects: CoordinatorResult, *, internal: bool
+    ) -> None:
         for note in effects.notes:
             logger.info("%s", note)
         if effects.at_once:
-            led.reply(effects.replies)
+            context.reply(effects.replies)
             if not effects.records and not effects.errands:
                 return
-        if effects.records and size_bytes(effects.records) > led.log.batch_bytes_max:
+        if effects.records and size_bytes(effects.records) > context.log.batch_bytes_max:
             too_large = RecordTooLarge(
                 "the coordinator's records exceed max.message.bytes. "
                 f"topic={self.topic} bytes={size_bytes(effects.records)} "
-                f"max.message.bytes={led.log.batch_bytes_max}"
+                f"max.message.bytes={context.log.batch_bytes_max}"
             )
-            led.reply(tuple((token, too_large) for token, _ in effects.replies))
-            self._reload(led, self._shards.is_loading(led.partition), own=own)
+            context.reply(tuple((token, too_large) for token, _ in effects.replies))
+            self._reload(context, self._shards.loading_error(context.partition), internal=internal)
             return
         if not effects.records and not effects.replies and not effects.errands:
             return
-        if effects.records or led.gathered or led.appending:
-            led.gathered.append(effects)
-            self._start_append(led)
+        if effects.records or context.gathered or context.appending:
+            context.gathered.append(effects)
+            self._start_append(context)
         else:
-            led.reply(effects.replies)
-            self._run_errands(led, effects.errands)
+            context.reply(effects.replies)
+            self._run_errands(context, effects.errands)
 
-    def _run_errands(self, led: ShardContext[S], errands: Iterable[object]) -> None:
+    def _run_errands(self, context: ShardContext[S], errands: Iterable[object]) -> None:
         for errand in errands:
             assert self._errand is not None, errand
-            self._errand(led.partition, errand)
+            self._errand(context.partition, errand)
 
-    def _arm(self, led: ShardContext[S]) -> None:
+    def _set_timer(self, context: ShardContext[S]) -> None:
         """Set the timer for the shard's next deadline."""
-        shard = led.shard
+        shard = context.shard
         deadline_ms = None if shard is None else shard.next_deadline_ms
         if deadline_ms is None:
-            led.timer.cancel()
+            context.timer.cancel()
             return
         # A timer that is set for an earlier time expires too early, and is set again then.
         soon_s = asyncio.get_running_loop().time() + EARLY_S
-        led.timer.set_no_later(max((deadline_ms - self._began_ms) / 1000, soon_s))
+        context.timer.set_no_later(max((deadline_ms - self._began_ms) / 1000, soon_s))
 
-    def _expire(self, led: ShardContext[S], due_by_s: float) -> None:
-        if led.shard is None:
+    def _expire(self, context: ShardContext[S], due_by_s: float) -> None:
+        if context.shard is None:
             return
         try:
-            self._shards.ready(led.partition)
+            self._shards.ready(context.partition)
         except SparklogError:
-            led.timer.set(asyncio.get_running_loop().time() + REFUSED_AGAIN_S)
+            context.timer.set(asyncio.get_running_loop().time() + RETRY_S)
             return
-        deadline_ms = led.shard.next_deadline_ms
+        deadline_ms = context.shard.next_deadline_ms
         due_by_ms = self._began_ms + ceil(due_by_s * 1000)
         if deadline_ms is not None and deadline_ms <= due_by_ms:
             now_ms = max(self._now_ms(), deadline_ms)
-            self._run_own(led, lambda shard, _: shard.expire(now_ms))
+            self._run_internal(context, lambda shard, _: shard.expire(now_ms))
         else:
-            self._arm(led)
+            self._set_timer(context)
 
     # Appending.
 
-    def _start_append(self, led: ShardContext[S]) -> None:
-        if not led.appending:
-            led.appending = True
-            self._tasks.start(self._append_all(led), f"append {self.topic}-{led.partition}")
+    def _start_append(self, context: ShardContext[S]) -> None:
+        if not context.appending:
+            context.appending = True
+            self._tasks.start(self._append_all(context), f"append {self.topic}-{context.partition}")
 
-    async def _append_all(self, led: ShardContext[S]) -> None:
+    async def _append_all(self, context: ShardContext[S]) -> None:
         """Append the gathered effects, and those that gather meanwhile."""
-        shard = led.shard
-        while led.gathered and led.shard is shard:
-            batches = led.take_gathered(self._environment.clock.now_ms())
+        shard = context.shard
+        while context.gathered and context.shard is shard:
+            batches = context.take_gathered(self._environment.clock.now_ms())
             try:
-                await self._commit(led, shard, batches)
+                await self._commit(context, shard, batches)
             except SparklogError as error:
-                if led.shard is shard:
-                    logger.warning("append failed topic=%s-%d %s", self.topic, led.partition, error)
-                    self._reload(led, self._shards.elsewhere(led.partition), own=True)
+                if context.shard is shard:
+                    logger.warning(
+                        "append failed topic=%s-%d %s", self.topic, context.partition, error
+                    )
+                    self._reload(
+                        context, self._shards.not_here_error(context.partition), internal=True
+                    )
                 break
-        if led.shard is shard:
-            led.appending = False
+        if context.shard is shard:
+            context.appending = False
 
     async def _commit(
-        self, led: ShardContext[S], shard: S | None, batches: list[PendingBatch]
+        self, context: ShardContext[S], shard: S | None, batches: list[PendingBatch]
     ) -> None:
         """Append batches, wait until they are committed, and send their replies.
 
         Raises:
             SparklogError: not all batches were appended, or the epoch ended.
         """
-        log, end_offset = led.log, 0
+        log, end_offset = context.log, 0
         for batch in batches:
             if batch.data is not None:
                 await log.reserve_memory(len(batch.data.data))
-                if led.shard is not shard:
+                if context.shard is not shard:
                     log.release_memory(len(batch.data.data))
                     return
                 end_offset = log.append(batch.data, batch.marker)
         while end_offset and not await log.wait_committed(end_offset, self._commit_timeout_s):
-            if led.shard is not shard:
+            if context.shard is not shard:
                 return
             slow = CoordinatorNotAvailable(
                 "not committed in time: the storage or a follower is slow; a commit may follow. "
-                f"topic={self.topic} partition={led.partition}"
+                f"topic={self.topic} partition={context.partition}"
             )
             for batch in batches:
-                led.reply(tuple((token, slow) for token, _ in batch.replies))
-        if led.shard is shard:
+                context.reply(tuple((token, slow) for token, _ in batch.replies))
+        if context.shard is shard:
             for batch in batches:
-                led.reply(batch.replies)
-                self._run_errands(led, batch.errands)
+                context.reply(batch.replies)
+                self._run_errands(context, batch.errands)
 
     # Loading.
 
-    async def _load(self, led: ShardContext[S], pause_s: float = 0.0) -> None:
+    async def _load(self, context: ShardContext[S], pause_s: float = 0.0) -> None:
         """Replay the log into a new shard, after a pause, and serve it."""
         if pause_s:
             await asyncio.sleep(pause_s)
-        shard = await self._loader.load(led)
+        shard = await self._loader.load(context)
         if shard is None:
             return
-        led.shard = shard
-        led.served_s = asyncio.get_running_loop().time()
-        led.appending = False
-        self._run_own(led, lambda served, now_ms: served.loaded(now_ms))
+        context.shard = shard
+        context.served_s = asyncio.get_running_loop().time()
+        context.appending = False
+        self._run_internal(context, lambda served, now_ms: served.loaded(now_ms))
 
-    def _reload(self, led: ShardContext[S], why: SparklogError, *, own: bool) -> None:
+    def _reload(self, context: ShardContext[S], why: SparklogError, *, internal: bool) -> None:
         """Drop the shard, and load it again if this broker still leads its partition.
 
-        Callers limit by themselves how often their events break a shard. The runtime's `own` events
-        would run again at once, so a pause comes first.
+        Callers limit by themselves how often their events break a shard. The runtime's `internal`
+        events would run again at once, so a pause comes first.
         """
-        led.drop(why)
-        if not led.retired:
-            pause_s = led.pause_after_break(asyncio.get_running_loop().time()) if own else 0.0
-            self._tasks.start(self._load(led, pause_s), f"load {self.topic}-{led.partition} again")
+        context.drop(why)
+        if not context.retired:
+            pause_s = (
+                context.pause_after_failure(asyncio.get_running_loop().time()) if internal else 0.0
+            )
+            self._tasks.start(
+                self._load(context, pause_s), f"load {self.topic}-{context.partition} again"
+            )

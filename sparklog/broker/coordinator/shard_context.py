@@ -103,7 +103,7 @@ class ShardContext(Generic[S]):
             if not future.done():
                 future.set_exception(type(why)(*why.args))
 
-    def pause_after_break(self, now_s: float) -> float:
+    def pause_after_failure(self, now_s: float) -> float:
         """Return the pause in seconds before a shard that its own event broke is loaded again.
 
         If a shard breaks soon after loading, the cause may be in its log. Then the next shard will

@@ -33,17 +33,17 @@ class ShardDirectory(Generic[S]):
         self._metadata = metadata
         self._topic = topic
         self._broker_id = broker_id
-        self.led: dict[int, ShardContext[S]] = {}
+        self.contexts: dict[int, ShardContext[S]] = {}
 
     @property
     def active(self) -> list[int]:
         """Return the partitions that serve now."""
-        return [number for number, led in self.led.items() if led.shard is not None]
+        return [number for number, context in self.contexts.items() if context.shard is not None]
 
     @property
     def loading(self) -> list[int]:
         """Return the partitions whose log is still being replayed."""
-        return [number for number, led in self.led.items() if led.shard is None]
+        return [number for number, context in self.contexts.items() if context.shard is None]
 
     def serving(self, partition: int) -> ShardContext[S]:
         """Return a partition whose shard serves.
@@ -53,12 +53,12 @@ class ShardDirectory(Generic[S]):
             CoordinatorLoading: its log is being replayed.
             CoordinatorNotAvailable: no broker leads it.
         """
-        led = self.led.get(partition)
-        if led is None:
-            raise self.elsewhere(partition)
-        if led.shard is None:
-            raise self.is_loading(partition)
-        return led
+        context = self.contexts.get(partition)
+        if context is None:
+            raise self.not_here_error(partition)
+        if context.shard is None:
+            raise self.loading_error(partition)
+        return context
 
     def ready(self, partition: int) -> ShardContext[S]:
         """Return a partition whose shard accepts events now.
@@ -67,19 +67,19 @@ class ShardDirectory(Generic[S]):
             NotCoordinator, CoordinatorLoading: see `serving`.
             CoordinatorNotAvailable: no broker leads it, or nothing can be committed now.
         """
-        led = self.serving(partition)
+        context = self.serving(partition)
         try:
-            led.log.check_ready()
+            context.log.check_ready()
         except NotServing as error:
             raise NotCoordinator(str(error)) from error
         except NotEnoughReplicas as error:
             raise CoordinatorNotAvailable(str(error)) from error
-        if len(led.gathered) >= GATHERED_MAX:
+        if len(context.gathered) >= GATHERED_MAX:
             raise CoordinatorNotAvailable(
                 "the storage is slower than the requests; try again. "
-                f"topic={self._topic} partition={partition} waiting={len(led.gathered)}"
+                f"topic={self._topic} partition={partition} waiting={len(context.gathered)}"
             )
-        return led
+        return context
 
     def ready_for(self, partition: int, producer: ProducerIdentity) -> ShardContext[S]:
         """Return a partition that a producer's transaction may change now.
@@ -88,18 +88,18 @@ class ShardDirectory(Generic[S]):
             InvalidProducerEpoch: a newer producer has the id.
             SparklogError: see `ready`.
         """
-        led = self.ready(partition)
-        led.log.check_producer(producer)
-        newest = led.newest_epoch(producer.producer_id)
+        context = self.ready(partition)
+        context.log.check_producer(producer)
+        newest = context.newest_epoch(producer.producer_id)
         if newest > producer.producer_epoch:
             raise InvalidProducerEpoch(
                 "a newer producer has the producer id; stop, or get a new one. "
                 f"producer_id={producer.producer_id} producer_epoch={producer.producer_epoch} "
                 f"newest={newest}"
             )
-        return led
+        return context
 
-    def elsewhere(self, partition: int) -> SparklogError:
+    def not_here_error(self, partition: int) -> SparklogError:
         """Return the error for a partition that this broker does not serve."""
         topic = self._metadata.image.topics.get(self._topic)
         facts = f"topic={self._topic} partition={partition} broker_id={self._broker_id}"
@@ -107,10 +107,10 @@ class ShardDirectory(Generic[S]):
             return CoordinatorNotAvailable(f"the internal topic is not there yet. {facts}")
         state = self._metadata.image.partition(PartitionId(topic.topic_id, partition))
         if state is not None and state.leader == self._broker_id:
-            return self.is_loading(partition)
+            return self.loading_error(partition)
         return NotCoordinator(f"another broker is the coordinator; find it again. {facts}")
 
-    def is_loading(self, partition: int) -> CoordinatorLoading:
+    def loading_error(self, partition: int) -> CoordinatorLoading:
         """Return the error for a partition whose log is still being replayed."""
         return CoordinatorLoading(
             "the coordinator reads its log; try again in a moment. "

@@ -38,10 +38,10 @@ from sparklog.protocol.records.header import BatchHeader, parse_header
 from sparklog.protocol.records.record_batch import decode
 from sparklog.protocol.records.unfolded_size import unfolded_bytes_max
 
-COMMIT_LOOK_S: Final = 5.0
-LOOK_ANEW_S: Final = 0.01
+COMMIT_WAIT_S: Final = 5.0
+REREAD_S: Final = 0.01
 DECODED_INLINE_BYTES: Final = 16 << 10
-FEW: Final = 16
+DEDUPLICATED_MIN: Final = 16
 """Below this number of records, replaying all is faster than finding the newest of each key."""
 REPLAYED_AT_ONCE: Final = 1000
 """Records that are replayed before the event loop runs other tasks: about 5 ms."""
@@ -56,7 +56,7 @@ async def load(log: CoordinatorPartition, shard: Shard, environment: Environment
         DataCorrupt: a segment is damaged.
     """
     end_offset = log.end_offset
-    while not await log.wait_committed(end_offset, COMMIT_LOOK_S):
+    while not await log.wait_committed(end_offset, COMMIT_WAIT_S):
         logger.debug("coordinator waits for its log to be committed end_offset=%d", end_offset)
     offset, count = log.log_start_offset, 0
     ahead = offset
@@ -66,7 +66,7 @@ async def load(log: CoordinatorPartition, shard: Shard, environment: Environment
         batches = await log.read(offset, ahead)
         if not batches:  # flushed or replaced meanwhile: read again
             ahead = offset
-            await asyncio.sleep(LOOK_ANEW_S)
+            await asyncio.sleep(REREAD_S)
         for data in batches:
             header = parse_header(data)
             count += await _replay(shard, header, data, offset, environment)
@@ -85,9 +85,9 @@ async def _replay(
         rows = decode(data, verify_crc=False).records
     else:
         rows = (await environment.unfold(2 * unfolded, None, decode, data)).records
-    standing = _newest_of_each_key(rows)
-    for at in range(0, standing.num_rows, REPLAYED_AT_ONCE):
-        some = standing.slice(at, REPLAYED_AT_ONCE)
+    newest = _newest_of_each_key(rows)
+    for at in range(0, newest.num_rows, REPLAYED_AT_ONCE):
+        some = newest.slice(at, REPLAYED_AT_ONCE)
         times_ms = some.column("timestamp").cast("int64").to_pylist()
         for offset, timestamp_ms, key, value in zip(
             some.column("offset").to_pylist(),
@@ -128,7 +128,7 @@ def _newest_of_each_key(rows: pa.RecordBatch) -> pa.RecordBatch:
     decides all of it. A batch with a tombstone is returned unchanged.
     """
     keys = rows.column("key")
-    if rows.num_rows < FEW or keys.null_count or rows.column("value").null_count:
+    if rows.num_rows < DEDUPLICATED_MIN or keys.null_count or rows.column("value").null_count:
         return rows
     codes = keys.dictionary_encode().indices.to_numpy()
     newest = np.zeros(int(codes.max()) + 1, dtype=np.int64)
@@ -160,43 +160,45 @@ class ShardLoader(Generic[S]):
         self._topic = topic
         self._make_shard = make_shard
         self._notes = GatheredNotes(logger)
-        self._lanes = asyncio.Semaphore(LOADS_AT_ONCE)
+        self._slots = asyncio.Semaphore(LOADS_AT_ONCE)
 
-    async def load(self, led: ShardContext[S]) -> S | None:
+    async def load(self, context: ShardContext[S]) -> S | None:
         """Return the shard of a partition's log; None once this broker no longer leads it."""
         backoff = Backoff(RELOAD_FIRST_S, RELOAD_LONGEST_S)
-        while not led.retired and led.log.live:
+        while not context.retired and context.log.live:
             try:
-                async with self._lanes:
-                    return await self._load_once(led)
+                async with self._slots:
+                    return await self._load_once(context)
             except (NotServing, NotEnoughReplicas):
                 pass  # the epoch is over, or enough brokers will be in sync later
             except DataCorrupt:
                 logger.exception(
                     "a coordinator's log is damaged topic=%s-%d; run verify",
                     self._topic,
-                    led.partition,
+                    context.partition,
                 )
                 backoff.skip_to_longest()
             except SparklogError as error:
                 logger.warning(
                     "a coordinator's log cannot be read topic=%s-%d %s",
                     self._topic,
-                    led.partition,
+                    context.partition,
                     error,
                 )
             await asyncio.sleep(backoff.next_s())
         return None
 
-    async def _load_once(self, led: ShardContext[S]) -> S | None:
-        led.log.check_ready()
+    async def _load_once(self, context: ShardContext[S]) -> S | None:
+        context.log.check_ready()
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        shard = self._make_shard(led.partition, led.log.leader_epoch)
-        replayed = await load(led.log, shard, self._environment)
+        shard = self._make_shard(context.partition, context.log.leader_epoch)
+        replayed = await load(context.log, shard, self._environment)
         details = f" records={replayed} seconds={loop.time() - began_s:.3f}"
-        self._notes.add("coordinating", self._topic, led.partition, led.log.leader_epoch, details)
-        return shard if led.log.live else None
+        self._notes.add(
+            "coordinating", self._topic, context.partition, context.log.leader_epoch, details
+        )
+        return shard if context.log.live else None
 
 
 def _is_decoded_inline(data: bytes, unfolded_bytes: int) -> bool:

@@ -70,7 +70,7 @@ class TransactionCoordinator:
         tasks: TaskScope,
         write_here: WriteHere,
     ) -> None:
-        """Begin without partitions: `led` and `retired` report those that this broker leads.
+        """Begin without partitions; `on_elected` and `on_resigned` add and remove them.
 
         `write_here` appends markers to partitions that this broker leads.
         """
@@ -93,7 +93,7 @@ class TransactionCoordinator:
         self._endings: dict[str, asyncio.Future[None]] = {}
         """By transactional id: completed when the transaction has ended."""
 
-    async def init_producer(self, asked: InitProducer) -> ProducerIdentity:
+    async def init_producer(self, request: InitProducer) -> ProducerIdentity:
         """Return a producer's id and new epoch; the earlier producer with the id is fenced.
 
         Raises, besides:
@@ -101,10 +101,10 @@ class TransactionCoordinator:
             ProducerFenced: the id or epoch that the producer expects to have is not current.
             ConcurrentTransactions: the previous transaction is still ending; try again.
         """
-        return await self._ask_with_id(
-            asked.transactional_id,
+        return await self._submit_with_id(
+            request.transactional_id,
             lambda fresh_id: (
-                lambda shard, token, now_ms: shard.init_producer(token, asked, fresh_id, now_ms)
+                lambda shard, token, now_ms: shard.init_producer(token, request, fresh_id, now_ms)
             ),
         )
 
@@ -126,7 +126,7 @@ class TransactionCoordinator:
                 RecordTooLarge: see `TransactionShard.add_partitions`.
         """
         added = frozenset(partitions)
-        await self._ask(
+        await self._submit(
             transactional_id,
             lambda shard, token, now_ms: shard.add_partitions(
                 token, transactional_id, producer, added, client_version, now_ms
@@ -143,24 +143,28 @@ class TransactionCoordinator:
             InvalidRequest, InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions: see
                 `TransactionShard.verify`.
         """
-        asked = frozenset(partitions)
-        found = await self._ask(
+        wanted_partitions = frozenset(partitions)
+        found = await self._submit(
             transactional_id,
-            lambda shard, token, _: shard.verify(token, transactional_id, producer, asked),
+            lambda shard, token, _: shard.verify(
+                token, transactional_id, producer, wanted_partitions
+            ),
             waits=False,
         )
         return cast("frozenset[Partition]", found)
 
-    async def end(self, asked: EndTransaction) -> ProducerIdentity:
+    async def end(self, request: EndTransaction) -> ProducerIdentity:
         """Decide the outcome of a transaction; return the id and epoch for the next one.
 
         Raises, besides:
             InvalidRequest, InvalidProducerIdMapping, ProducerFenced, InvalidTxnState,
                 ConcurrentTransactions: see `TransactionShard.end`.
         """
-        return await self._ask_with_id(
-            asked.transactional_id,
-            lambda fresh_id: lambda shard, token, now_ms: shard.end(token, asked, fresh_id, now_ms),
+        return await self._submit_with_id(
+            request.transactional_id,
+            lambda fresh_id: (
+                lambda shard, token, now_ms: shard.end(token, request, fresh_id, now_ms)
+            ),
         )
 
     async def describe(self, transactional_id: str) -> TransactionMetadata:
@@ -169,7 +173,7 @@ class TransactionCoordinator:
         Raises, besides:
             InvalidRequest, TransactionalIdNotFound: see `TransactionShard.describe`.
         """
-        found = await self._ask(
+        found = await self._submit(
             transactional_id,
             lambda shard, token, _: shard.describe(token, transactional_id),
             waits=False,
@@ -206,18 +210,20 @@ class TransactionCoordinator:
 
     # Running events.
 
-    async def _ask_with_id(
+    async def _submit_with_id(
         self, transactional_id: str, event_with: Callable[[int | None], TransactionEvent]
     ) -> ProducerIdentity:
         """Run an event, and once more with a new producer id if the shard needs one."""
         try:
-            found = await self._ask(transactional_id, event_with(None), waits=True)
+            found = await self._submit(transactional_id, event_with(None), waits=True)
         except NeedsProducerId:
             fresh_id = await self._producer_ids.take()
-            found = await self._ask(transactional_id, event_with(fresh_id), waits=True)
+            found = await self._submit(transactional_id, event_with(fresh_id), waits=True)
         return cast("ProducerIdentity", found)
 
-    async def _ask(self, transactional_id: str, event: TransactionEvent, *, waits: bool) -> object:
+    async def _submit(
+        self, transactional_id: str, event: TransactionEvent, *, waits: bool
+    ) -> object:
         topic = self._metadata.image.topics.get(TRANSACTIONS_TOPIC)
         if topic is None:
             raise NotCoordinator(
@@ -231,10 +237,10 @@ class TransactionCoordinator:
             try:
                 return await self.runtime.submit(partition, event)
             except ConcurrentTransactions:
-                if not waits or not await self._until_ended(transactional_id, deadline):
+                if not waits or not await self._wait_ended(transactional_id, deadline):
                     raise
 
-    async def _until_ended(self, transactional_id: str, deadline: float) -> bool:
+    async def _wait_ended(self, transactional_id: str, deadline: float) -> bool:
         """Wait until the transaction has ended; return False at the deadline."""
         loop = asyncio.get_running_loop()
         if loop.time() >= deadline:
@@ -247,13 +253,13 @@ class TransactionCoordinator:
 
     # Ending.
 
-    def led(self, partition: int, log: CoordinatorPartition) -> None:
+    def on_elected(self, partition: int, log: CoordinatorPartition) -> None:
         """See `LeaderListener`."""
-        self.runtime.led(partition, log)
+        self.runtime.on_elected(partition, log)
 
-    def retired(self, partition: int) -> None:
+    def on_resigned(self, partition: int) -> None:
         """See `LeaderListener`."""
-        self.runtime.retired(partition)
+        self.runtime.on_resigned(partition)
         self._sender.forget(partition)
 
     def _run_errand(self, partition: int, errand: object) -> None:
@@ -266,7 +272,7 @@ class TransactionCoordinator:
         def event(shard: TransactionShard, token: Token, now_ms: int) -> CoordinatorResult:
             effects = shard.complete(token, done, now_ms)
             # The producer's next request can join the append of this event.
-            self._has_ended(done.transactional_id)
+            self._wake_waiters(done.transactional_id)
             return effects
 
         try:
@@ -284,9 +290,9 @@ class TransactionCoordinator:
         except SparklogError as error:
             logger.warning("completing a transaction failed %s", error)
         finally:
-            self._has_ended(done.transactional_id)
+            self._wake_waiters(done.transactional_id)
 
-    def _has_ended(self, transactional_id: str) -> None:
+    def _wake_waiters(self, transactional_id: str) -> None:
         ending = self._endings.pop(transactional_id, None)
         if ending is not None and not ending.done():
             ending.set_result(None)

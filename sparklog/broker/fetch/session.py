@@ -64,7 +64,7 @@ class _Part:
     unchanged: FetchedPartition | None = None
     """The answer that the client has, if the last look found no other."""
 
-    def tell(self, outcome: FetchedPartition | SparklogError) -> bool:
+    def record(self, outcome: FetchedPartition | SparklogError) -> bool:
         """Record an answer, and return True if the client does not have it yet."""
         if outcome is self.unchanged:
             return False
@@ -124,7 +124,7 @@ class FetchSession:
         """Return what goes first when there are too many: the lowest."""
         return self.is_follower, len(self.parts)
 
-    def take_in(self, asked: RequestedPartition) -> None:
+    def update(self, asked: RequestedPartition) -> None:
         """Apply a request's changes of partitions."""
         for key in asked.forgotten:
             part = self.parts.pop(key, None)
@@ -215,7 +215,7 @@ class FetchContext:
         if isinstance(outcome, FetchedPartition) and outcome.batches:
             del self._session.parts[key]
             self._session.parts[key] = part
-        return part.tell(outcome) or self._answers_all
+        return part.record(outcome) or self._answers_all
 
 
 FIRST_EPOCH: Final = 0
@@ -293,7 +293,7 @@ class FetchSessionCache:
                 "a fetch session names topics as it began; begin a new one. "
                 f"session_id={asked.session_id}"
             )
-        session.take_in(asked)
+        session.update(asked)
         if not session.parts:
             self._end(session.session_id)
             return FetchContext({}, None, answers_all=True)

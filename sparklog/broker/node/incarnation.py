@@ -169,7 +169,7 @@ class Incarnation:
             await asyncio.sleep(LEAVING_LOOK_S)
             drained |= await self._drained(until_s)
             image = await self._append(unregister)
-        await self._heartbeats.tell()
+        await self._heartbeats.notify_controller()
         if unled:
             await self.replicas.hand_back(unled)
         name = identity.wal.folder.removeprefix("wal/").rstrip("/")

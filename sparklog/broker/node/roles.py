@@ -306,7 +306,7 @@ class RoleAssigner:
         watcher = self._watchers.get(replica.layout.topic)
         if watcher is not None:
             log = CoordinatorPartition(led, self._parts.environment, self._parts.budget)
-            watcher.led(where.partition, log)
+            watcher.on_elected(where.partition, log)
 
     def _tell_metadata(self, replica: Replica) -> None:
         led, state = replica.led, replica.state
@@ -347,7 +347,7 @@ class RoleAssigner:
                 self._parts.flusher.forget(led)
                 watcher = self._watchers.get(replica.layout.topic)
                 if watcher is not None:
-                    watcher.retired(replica.where.partition)
+                    watcher.on_resigned(replica.where.partition)
             case FollowerPartition() as followed:
                 self._parts.fetchers.unfollow(followed)
             case RecoveringPartition() as recovering:

@@ -30,7 +30,7 @@ from functools import partial
 from sparklog.broker.partition.leader import LeaderPartition
 from sparklog.broker.partition.purgatory import wake
 from sparklog.broker.partition.recovering import RECOVERY_WAIT_MAX_S, Find, RecoveringPartition
-from sparklog.broker.produce.rejected_batches import RejectedBatches, comes_again
+from sparklog.broker.produce.rejected_batches import RejectedBatches, is_retried
 from sparklog.broker.produce.request import (
     CHECKED_INLINE_BYTES,
     UNFOLDED_INLINE_BYTES,
@@ -88,7 +88,7 @@ class ProduceService:
         self._find = find
         self._budget = budget
         self._metrics = metrics
-        self._refusals = RejectedBatches()
+        self._rejected_batches = RejectedBatches()
         self._references = ReferenceChecks(environment, find)
         self._waits = ProducePurgatory()
         self._loop = asyncio.get_running_loop()
@@ -151,7 +151,7 @@ class ProduceService:
             error: the error that its producer gets.
         """
         now_s = asyncio.get_running_loop().time()
-        self._refusals.note(where, data, now_s, comes_again=comes_again(error))
+        self._rejected_batches.note(where, data, now_s, is_retried=is_retried(error))
 
     def _append_at_once(self, job: ProduceRequest) -> bool:
         """Append if nothing has to be waited for, as is nearly always so; False if something has.
@@ -380,16 +380,16 @@ class ProduceService:
 
     def _check_order(self, led: LeaderPartition, header: BatchHeader) -> None:
         """Have a batch sent again that comes ahead of one that may come yet (B6)."""
-        if self._refusals:
+        if self._rejected_batches:
             named = PartitionId(led.layout.topic, led.where.partition)
-            self._refusals.learn(named, led.where, header)
+            self._rejected_batches.learn(named, led.where, header)
         if led.producers.is_ahead(header):
             now_s = asyncio.get_running_loop().time()
-            self._refusals.check_ahead(
+            self._rejected_batches.check_ahead(
                 led.where, header, now_s, may_have_stragglers=led.may_have_stragglers(now_s)
             )
-        elif self._refusals:
-            self._refusals.settle(led.where, header)
+        elif self._rejected_batches:
+            self._rejected_batches.settle(led.where, header)
 
     def _deadline_s(self, timeout_ms: int) -> float:
         return self._loop.time() + max(timeout_ms, 0) / 1000

@@ -33,7 +33,7 @@ from sparklog.core.errors import (
 from sparklog.core.types import NO_PRODUCER_ID, PartitionId
 from sparklog.protocol.records.header import NO_SEQUENCE, BatchHeader, BytesLike, parse_header
 
-REFUSALS_MAX: Final = 10_000
+REJECTED_MAX: Final = 10_000
 KEPT_S: Final = 300.0
 """The longest default of a client's time to deliver (librdkafka's `message.timeout.ms`)."""
 STRAGGLER_S: Final = 75.0
@@ -41,7 +41,7 @@ STRAGGLER_S: Final = 75.0
 again (librdkafka's `socket.timeout.ms` is 60 s, Kafka's `request.timeout.ms` 30 s)."""
 
 
-def comes_again(error: SparklogError) -> bool:
+def is_retried(error: SparklogError) -> bool:
     """Return True if producers send a batch again after this error.
 
     Producers take an unknown topic for one that this broker has not read of yet.
@@ -58,7 +58,7 @@ class _RejectedKey(NamedTuple):
 class _RejectedBatch(NamedTuple):
     base_sequence: int
     since_s: float
-    comes_again: bool
+    is_retried: bool
     """Its producer was asked to send it again."""
 
 
@@ -67,13 +67,13 @@ class RejectedBatches:
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._refused: OrderedDict[_RejectedKey, _RejectedBatch] = OrderedDict()
+        self._rejected: OrderedDict[_RejectedKey, _RejectedBatch] = OrderedDict()
 
     def __len__(self) -> int:
         """Return how many producers and partitions are remembered."""
-        return len(self._refused)
+        return len(self._rejected)
 
-    def note(self, where: PartitionId, data: BytesLike, now_s: float, *, comes_again: bool) -> None:
+    def note(self, where: PartitionId, data: BytesLike, now_s: float, *, is_retried: bool) -> None:
         """Record that a batch was rejected and not appended; the earliest of a producer counts."""
         try:
             header = parse_header(data)
@@ -82,13 +82,13 @@ class RejectedBatches:
         if header.producer_id == NO_PRODUCER_ID or header.base_sequence == NO_SEQUENCE:
             return
         key = _RejectedKey(where, header.producer_id, header.producer_epoch)
-        before = self._kept(key, now_s) or _RejectedBatch(header.base_sequence, now_s, comes_again)
+        before = self._kept(key, now_s) or _RejectedBatch(header.base_sequence, now_s, is_retried)
         if before.base_sequence < header.base_sequence:
             return
         since_s = before.since_s if before.base_sequence == header.base_sequence else now_s
-        self._refused[key] = _RejectedBatch(header.base_sequence, since_s, comes_again)
-        if len(self._refused) > REFUSALS_MAX:
-            self._refused.popitem(last=False)
+        self._rejected[key] = _RejectedBatch(header.base_sequence, since_s, is_retried)
+        if len(self._rejected) > REJECTED_MAX:
+            self._rejected.popitem(last=False)
 
     def learn(self, named: PartitionId, where: PartitionId, header: BatchHeader) -> None:
         """Record the id of the topic for which a producer's batches were noted by name.
@@ -99,9 +99,9 @@ class RejectedBatches:
             header: a batch's of that producer.
         """
         who = header.producer_id, header.producer_epoch
-        refused = self._refused.pop(_RejectedKey(named, *who), None)
-        if refused is not None:
-            self._refused.setdefault(_RejectedKey(where, *who), refused)
+        rejected = self._rejected.pop(_RejectedKey(named, *who), None)
+        if rejected is not None:
+            self._rejected.setdefault(_RejectedKey(where, *who), rejected)
 
     def check_ahead(
         self, where: PartitionId, header: BatchHeader, now_s: float, *, may_have_stragglers: bool
@@ -116,16 +116,16 @@ class RejectedBatches:
 
         Raises:
             NotServing: send the one before it first, then this one again.
-            OutOfOrderSequence: the one before it was refused for good.
+            OutOfOrderSequence: the one before it was rejected for good.
         """
-        refused = self._kept(_RejectedKey(where, header.producer_id, header.producer_epoch), now_s)
-        first, since_s, comes_again = refused or _RejectedBatch(header.base_sequence, now_s, True)
+        rejected = self._kept(_RejectedKey(where, header.producer_id, header.producer_epoch), now_s)
+        first, since_s, is_retried = rejected or _RejectedBatch(header.base_sequence, now_s, True)
         facts = (
             f"partition={where} producer_id={header.producer_id} "
             f"producer_epoch={header.producer_epoch} base_sequence={header.base_sequence}"
         )
-        if header.base_sequence > first and not comes_again:
-            raise OutOfOrderSequence(f"a batch before this one was refused; see why. {facts}")
+        if header.base_sequence > first and not is_retried:
+            raise OutOfOrderSequence(f"a batch before this one was rejected; see why. {facts}")
         if header.base_sequence > first or (may_have_stragglers and now_s - since_s < STRAGGLER_S):
             raise NotServing(
                 "a batch before this one is missing and may be on its way; send them again in "
@@ -135,13 +135,13 @@ class RejectedBatches:
     def settle(self, where: PartitionId, header: BatchHeader) -> None:
         """Handle a batch that is in order, or appended before; a rejected one after it counts."""
         key = _RejectedKey(where, header.producer_id, header.producer_epoch)
-        refused = self._refused.get(key)
-        if refused is not None and header.base_sequence >= refused.base_sequence:
-            del self._refused[key]
+        rejected = self._rejected.get(key)
+        if rejected is not None and header.base_sequence >= rejected.base_sequence:
+            del self._rejected[key]
 
     def _kept(self, key: _RejectedKey, now_s: float) -> _RejectedBatch | None:
-        refused = self._refused.get(key)
-        if refused is not None and now_s - refused.since_s > KEPT_S:
-            del self._refused[key]
+        rejected = self._rejected.get(key)
+        if rejected is not None and now_s - rejected.since_s > KEPT_S:
+            del self._rejected[key]
             return None
-        return refused
+        return rejected

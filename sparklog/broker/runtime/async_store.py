@@ -52,7 +52,7 @@ class ThreadPool:
         self._under_way = 0
         self._closed = False
 
-    def ask(
+    def submit(
         self, function: Callable[[*Arguments], Result], *arguments: *Arguments
     ) -> asyncio.Future[Result]:
         """Return a future of `function(*arguments)`, run on one of the threads.
@@ -94,12 +94,12 @@ class ThreadPool:
             except BaseException as raised:
                 error = raised
             try:
-                loop.call_soon_threadsafe(self._ended, future, result, error)
+                loop.call_soon_threadsafe(self._complete, future, result, error)
             except RuntimeError:  # the loop was closed meanwhile: no caller is left
                 return
             del work, future, arguments, result, error  # free them before the next wait
 
-    def _ended(
+    def _complete(
         self, future: asyncio.Future[Any], result: object, error: BaseException | None
     ) -> None:
         self._under_way -= 1
@@ -133,14 +133,14 @@ class ThreadedStore:
         """
         self._store = store
         self._unforced = unforced if unforced is not None else store
-        self._lane = ThreadPool(THREADS, "sparklog-store")
-        self._wal_lane = ThreadPool(WAL_THREADS, "sparklog-wal")
-        self._wal_read_lane = ThreadPool(WAL_READ_THREADS, "sparklog-wal-read")
+        self._pool = ThreadPool(THREADS, "sparklog-store")
+        self._wal_pool = ThreadPool(WAL_THREADS, "sparklog-wal")
+        self._wal_read_pool = ThreadPool(WAL_READ_THREADS, "sparklog-wal-read")
 
     def close(self) -> None:
         """Accept no more requests; running ones end, and their results are lost."""
-        for lane in (self._lane, self._wal_lane, self._wal_read_lane):
-            lane.close()
+        for pool in (self._pool, self._wal_pool, self._wal_read_pool):
+            pool.close()
         self._unforced.close()
         self._store.close()
 
@@ -163,40 +163,40 @@ class ThreadedStore:
 
     async def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """Return bytes [start, end) of an object. Raises ObjectNotFound, Unavailable."""
-        return await self._ask(key, self._store.get, key, start, end, reads=True)
+        return await self._submit(key, self._store.get, key, start, end, reads=True)
 
     async def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         """Create an object unless it exists. Raises Unavailable: nothing was written."""
-        return await self._ask(key, self._store.put_if_absent, key, data)
+        return await self._submit(key, self._store.put_if_absent, key, data)
 
     async def put(self, key: str, data: bytes) -> None:
         """Write a hint; no reader may depend on it. Raises Unavailable."""
-        await self._ask(key, self._store.put, key, data)
+        await self._submit(key, self._store.put, key, data)
 
     async def list(self, prefix: str, start_after: str = "") -> list[ObjectInfo]:
         """List keys under a prefix, in order. Raises Unavailable."""
-        return await self._ask(prefix, _listed, self._store, prefix, start_after, reads=True)
+        return await self._submit(prefix, _list, self._store, prefix, start_after, reads=True)
 
     async def delete(self, key: str) -> None:
         """Remove an object; an absent one is no error. Raises Unavailable."""
-        await self._ask(key, self._store.delete, key)
+        await self._submit(key, self._store.delete, key)
 
     async def retire_in_turn(self, keys: Sequence[str]) -> int:
         """Retire objects one after the other, on one thread; return the number of retired ones."""
-        return await self._ask(keys[0], _retired, self._unforced, keys) if keys else 0
+        return await self._submit(keys[0], _retire_in_turn, self._unforced, keys) if keys else 0
 
     async def tidy(self, prefix: str) -> None:
         """Remove leftovers of killed processes, but no object. Raises Unavailable.
 
         It runs in the pool of reads, so no put waits for it.
         """
-        await self._ask(prefix, self._store.tidy, prefix, reads=True)
+        await self._submit(prefix, self._store.tidy, prefix, reads=True)
 
     async def _perform(self, effect: Effect) -> Answer:
         match effect:
             case Put(key, data, forced):  # first, because nearly all effects are puts
                 store = self._store if forced else self._unforced
-                return await self._ask(key, store.put_if_absent, key, data)
+                return await self._submit(key, store.put_if_absent, key, data)
             case GetMany(ranges):
                 return list(await asyncio.gather(*map(self._range, ranges)))
             case ListAfter(prefix, start_after):
@@ -205,7 +205,7 @@ class ThreadedStore:
                 await self.delete(key)
                 return None
             case Work(function):
-                return await self._ask("", function)
+                return await self._submit("", function)
 
     async def _range(self, wanted: Range) -> bytes | None:
         try:
@@ -213,24 +213,24 @@ class ThreadedStore:
         except ObjectNotFound:
             return None
 
-    def _ask(
+    def _submit(
         self,
         key: str,
         function: Callable[[*Arguments], Result],
         *arguments: *Arguments,
         reads: bool = False,
     ) -> asyncio.Future[Result]:
-        lane = self._lane
+        pool = self._pool
         if key.startswith(WAL_PREFIX):
-            lane = self._wal_read_lane if reads else self._wal_lane
-        return lane.ask(function, *arguments)
+            pool = self._wal_read_pool if reads else self._wal_pool
+        return pool.submit(function, *arguments)
 
 
-def _listed(store: ObjectStore, prefix: str, start_after: str) -> list[ObjectInfo]:
+def _list(store: ObjectStore, prefix: str, start_after: str) -> list[ObjectInfo]:
     return list(store.list(prefix, start_after))
 
 
-def _retired(store: ObjectStore, keys: Sequence[str]) -> int:
+def _retire_in_turn(store: ObjectStore, keys: Sequence[str]) -> int:
     for number, key in enumerate(keys):
         try:
             store.retire(key)
@@ -244,17 +244,17 @@ class ThreadedCompute:
 
     def __init__(self, threads: int) -> None:
         """Use at most `threads` threads."""
-        self._lane = ThreadPool(threads, "sparklog-compute")
+        self._pool = ThreadPool(threads, "sparklog-compute")
 
     def close(self) -> None:
         """Accept no more work."""
-        self._lane.close()
+        self._pool.close()
 
     async def __call__(
         self, function: Callable[[*Arguments], Result], *arguments: *Arguments
     ) -> Result:
         """Return `function(*arguments)`, run on a thread."""
-        return await self._lane.ask(function, *arguments)
+        return await self._pool.submit(function, *arguments)
 
 
 def unforced_store(store: ObjectStore, config: BrokerConfig) -> ObjectStore | None:

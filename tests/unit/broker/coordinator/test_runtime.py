@@ -220,7 +220,7 @@ def test_events_that_come_together_are_one_append() -> None:
     async def story() -> None:
         cluster, _ = await coordinated(world)
         await cluster.added(1, b"first", 1)
-        log = cluster.runtimes[1]._shards.led[0].log
+        log = cluster.runtimes[1]._shards.contexts[0].log
         before = len(log._led.tail)
         answers = await asyncio.gather(*(cluster.add(1, b"%d" % (n % 7), 1) for n in range(140)))
         assert sorted(answers) == sorted(list(range(1, 21)) * 7)

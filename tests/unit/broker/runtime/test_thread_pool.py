@@ -14,39 +14,39 @@ from sparklog.broker.runtime.async_store import ThreadPool
 
 def tell(story: Callable[[ThreadPool], Coroutine[Any, Any, None]], threads: int = 2) -> None:
     async def run() -> None:
-        lane = ThreadPool(threads, "test-lane")
+        pool = ThreadPool(threads, "test-pool")
         try:
             async with asyncio.timeout(10):
-                await story(lane)
+                await story(pool)
         finally:
-            lane.close()
+            pool.close()
 
     asyncio.run(run())
 
 
 def named() -> list[threading.Thread]:
-    return [t for t in threading.enumerate() if t.name.startswith("test-lane")]
+    return [t for t in threading.enumerate() if t.name.startswith("test-pool")]
 
 
 def test_result_or_error_of_a_function_reaches_the_caller() -> None:
-    async def story(lane: ThreadPool) -> None:
-        assert await lane.ask(divmod, 17, 5) == (3, 2)
+    async def story(pool: ThreadPool) -> None:
+        assert await pool.submit(divmod, 17, 5) == (3, 2)
         with pytest.raises(ZeroDivisionError):
-            await lane.ask(divmod, 1, 0)
+            await pool.submit(divmod, 1, 0)
         assert threading.current_thread().name not in {
-            (await lane.ask(threading.current_thread)).name
+            (await pool.submit(threading.current_thread)).name
         }
 
     tell(story)
 
 
 def test_no_more_threads_start_than_there_is_work_for_nor_than_allowed() -> None:
-    async def story(lane: ThreadPool) -> None:
+    async def story(pool: ThreadPool) -> None:
         for _ in range(5):
-            await lane.ask(int)
+            await pool.submit(int)
         assert len(named()) == 1
         gate = threading.Event()
-        blocked = [lane.ask(gate.wait) for _ in range(5)]
+        blocked = [pool.submit(gate.wait) for _ in range(5)]
         assert len(named()) == 2
         gate.set()
         assert await asyncio.gather(*blocked) == [True] * 5
@@ -55,17 +55,17 @@ def test_no_more_threads_start_than_there_is_work_for_nor_than_allowed() -> None
 
 
 def test_cancelled_caller_does_not_stop_the_thread() -> None:
-    async def story(lane: ThreadPool) -> None:
+    async def story(pool: ThreadPool) -> None:
         gate, done = threading.Event(), list[int]()
 
         def work() -> None:
             gate.wait()
             done.append(1)
 
-        slow = lane.ask(work)
+        slow = pool.submit(work)
         slow.cancel()
         gate.set()
-        assert await lane.ask(len, "abc") == 3
+        assert await pool.submit(len, "abc") == 3
         assert done == [1]
         assert slow.cancelled()
 
@@ -73,7 +73,7 @@ def test_cancelled_caller_does_not_stop_the_thread() -> None:
 
 
 def test_closed_pool_drops_waiting_calls_and_ends_its_threads() -> None:
-    async def story(lane: ThreadPool) -> None:
+    async def story(pool: ThreadPool) -> None:
         gate, begun = threading.Event(), threading.Event()
 
         def block() -> str:
@@ -81,13 +81,13 @@ def test_closed_pool_drops_waiting_calls_and_ends_its_threads() -> None:
             gate.wait()
             return "ended"
 
-        running, waiting = lane.ask(block), lane.ask(len, "never")
+        running, waiting = pool.submit(block), pool.submit(len, "never")
         begun.wait()
         threads = named()
-        lane.close()
+        pool.close()
         assert waiting.cancelled()
         with pytest.raises(RuntimeError, match="is closed"):
-            lane.ask(int)
+            pool.submit(int)
         gate.set()
         assert await running == "ended"
         for thread in threads:
@@ -99,14 +99,14 @@ def test_closed_pool_drops_waiting_calls_and_ends_its_threads() -> None:
 
 def test_work_that_outlives_its_loop_ends_unheard() -> None:
     gate, begun = threading.Event(), threading.Event()
-    lane = ThreadPool(1, "test-lane")
+    pool = ThreadPool(1, "test-pool")
 
     def block() -> None:
         begun.set()
         gate.wait()
 
     async def story() -> None:
-        lane.ask(block)
+        pool.submit(block)
         begun.wait()
 
     asyncio.run(story())
