@@ -44,7 +44,7 @@ PEER = RequestContext(client_id(2, SECRET, ADDRESS), "127.0.0.1")
 """Another broker of the cluster."""
 
 
-class ToyMarking:
+class ToyTxnMarkers:
     """Takes markers, and knows of no transaction."""
 
     def __init__(self, replicas: ToyReplicas) -> None:
@@ -85,7 +85,7 @@ class ToyReplicas:
         self.produce_service = self.fetch_service = self.offset_lookup = self
         self.spec: FetchSpec | None = None
         self.acks: int | None = None
-        self.marking: Any = ToyMarking(self)
+        self.txn_markers: Any = ToyTxnMarkers(self)
         self.busy = False
         """True if a produce request has to wait."""
         self.finished: list[ProduceRequest] = []
@@ -201,7 +201,7 @@ class ToyNode:
             self.metadata,
             TaskScope("toy", _raise),
             self.groups,
-            self.replicas.marking,
+            self.replicas.txn_markers,
         )
         self.producer_ids = ProducerIds(self.metadata, self.broker_id)
         slots = self.config.whole("max.incremental.fetch.session.cache.slots")

@@ -47,7 +47,7 @@ class ToyReplicas:
     async def start(self) -> None:
         await self.environment.store.run(register(self.identity.wal, self.identity.incarnation))
 
-    marking: Any = None
+    txn_markers: Any = None
 
     def watch(self, topic: str, watcher: Any) -> None:
         pass

@@ -51,7 +51,7 @@ STOPPED: Final = frozenset({ErrorCode.transaction_coordinator_fenced})
 
 
 @dataclass(slots=True, eq=False)
-class _Sending:
+class _PendingMarkers:
     """The markers of one transaction that are not confirmed yet."""
 
     coordinator_partition: int
@@ -66,7 +66,7 @@ class _Sending:
 class _Peer:
     """The markers that wait for a request to one broker."""
 
-    gathered: dict[_Sending, set[Partition]] = field(default_factory=dict)
+    gathered: dict[_PendingMarkers, set[Partition]] = field(default_factory=dict)
     busy: bool = False
 
 
@@ -89,7 +89,7 @@ class MarkerSender:
         self._tasks = tasks
         self._write_here = write_here
         self._complete = complete
-        self._sending: dict[tuple[int, str], _Sending] = {}
+        self._sending: dict[tuple[int, str], _PendingMarkers] = {}
         self._peers: defaultdict[int, _Peer] = defaultdict(_Peer)
 
     def send(self, coordinator_partition: int, wanted: WriteMarkers) -> None:
@@ -98,7 +98,7 @@ class MarkerSender:
         before = self._sending.get(key)
         if before is not None:
             before.live = False
-        sending = self._sending[key] = _Sending(
+        sending = self._sending[key] = _PendingMarkers(
             coordinator_partition, wanted, set(wanted.partitions)
         )
         self._route(sending, wanted.partitions)
@@ -108,7 +108,7 @@ class MarkerSender:
         for key in [key for key in self._sending if key[0] == coordinator_partition]:
             self._sending.pop(key).live = False
 
-    def _route(self, sending: _Sending, partitions: Iterable[Partition]) -> None:
+    def _route(self, sending: _PendingMarkers, partitions: Iterable[Partition]) -> None:
         """Queue each partition's marker for the leader of that partition."""
         if not sending.live:
             return
@@ -134,12 +134,12 @@ class MarkerSender:
             self._retry_later(sending, lost)
         self._complete_if_done(sending)
 
-    def _retry_later(self, sending: _Sending, partitions: set[Partition]) -> None:
+    def _retry_later(self, sending: _PendingMarkers, partitions: set[Partition]) -> None:
         """Route the markers of some partitions again after a pause."""
         loop = asyncio.get_running_loop()
         loop.call_later(sending.backoff.next_s(), self._route, sending, partitions)
 
-    def _complete_if_done(self, sending: _Sending) -> None:
+    def _complete_if_done(self, sending: _PendingMarkers) -> None:
         if sending.live and not sending.remaining:
             sending.live = False
             key = sending.coordinator_partition, sending.wanted.transactional_id
@@ -161,7 +161,7 @@ class MarkerSender:
                 self._handle_codes(sending, asked, found)
         peer.busy = False
 
-    def _handle_codes(self, sending: _Sending, asked: set[Partition], codes: Codes) -> None:
+    def _handle_codes(self, sending: _PendingMarkers, asked: set[Partition], codes: Codes) -> None:
         if not sending.live:
             return
         again: set[Partition] = set()
@@ -180,7 +180,7 @@ class MarkerSender:
             self._retry_later(sending, again)
         self._complete_if_done(sending)
 
-    def _abandon(self, sending: _Sending) -> None:
+    def _abandon(self, sending: _PendingMarkers) -> None:
         sending.live = False
         self._sending.pop((sending.coordinator_partition, sending.wanted.transactional_id), None)
 
@@ -204,9 +204,9 @@ class MarkerSender:
         return _codes(wanted, response)
 
 
-def _next_request(peer: _Peer) -> dict[_Sending, set[Partition]]:
+def _next_request(peer: _Peer) -> dict[_PendingMarkers, set[Partition]]:
     """Remove and return the markers of the next request."""
-    taken: dict[_Sending, set[Partition]] = {}
+    taken: dict[_PendingMarkers, set[Partition]] = {}
     count = 0
     producers: set[int] = set()
     for sending in list(peer.gathered):

@@ -107,7 +107,7 @@ class AddPartitionsToTxn:
         """Return True if a request of the producer asks or waits now."""
         return producer_id in self._turns
 
-    async def enlist(
+    async def add_or_verify(
         self,
         transactional_id: str,
         producer: ProducerIdentity,
@@ -130,7 +130,7 @@ class AddPartitionsToTxn:
             await asyncio.sleep(pause_s)
             pause_s *= 2
 
-    def refusal(
+    def error_for(
         self, code: ErrorCode, *, adds: bool, can_abort: bool, busy: type[SparklogError]
     ) -> SparklogError | None:
         """Return the error for a producer whose records are rejected because of a code, or None.
@@ -268,14 +268,14 @@ class TransactionServices:
         metadata: MetadataAccess,
         tasks: TaskScope,
         groups: GroupCoordinator,
-        marking: TxnMarkers,
+        txn_markers: TxnMarkers,
     ) -> None:
         """Begin without partitions; `coordinator` is notified of those that this broker leads."""
-        self.marking = marking
-        self.writer = MarkerWriter(metadata, groups, marking)
+        self.txn_markers = txn_markers
+        self.writer = MarkerWriter(metadata, groups, txn_markers)
         self.coordinator = TransactionCoordinator(
             environment, config, broker_id, metadata, tasks, self.writer.write
         )
-        self.enlisting = AddPartitionsToTxn(
+        self.add_partitions_to_txn = AddPartitionsToTxn(
             environment, config, broker_id, metadata, self.coordinator
         )

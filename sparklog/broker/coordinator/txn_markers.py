@@ -171,12 +171,12 @@ class MarkerWriter:
     """See the module."""
 
     def __init__(
-        self, metadata: MetadataAccess, groups: GroupCoordinator, marking: TxnMarkers
+        self, metadata: MetadataAccess, groups: GroupCoordinator, txn_markers: TxnMarkers
     ) -> None:
-        """Find topics in `metadata`; append by `marking`, or through `groups`."""
+        """Find topics in `metadata`; append by `txn_markers`, or through `groups`."""
         self._metadata = metadata
         self._groups = groups
-        self._marking = marking
+        self._txn_markers = txn_markers
 
     async def write(self, wanted: Sequence[WriteMarkers]) -> list[dict[Partition, ErrorCode]]:
         """Write markers and wait until they are committed; return a code for every partition."""
@@ -195,7 +195,7 @@ class MarkerWriter:
                     placed.append(PlacedMarker(where, one.producer, _marker(one), _ends_older(one)))
                     places.append((number, partition))
         results, group_results = await asyncio.gather(
-            self._marking.append(placed, WRITE_TIMEOUT_S),
+            self._txn_markers.append(placed, WRITE_TIMEOUT_S),
             asyncio.gather(*(self._write_to_group(wanted[n], p[1]) for n, p in offsets)),
         )
         for (number, partition), error in zip(

@@ -185,7 +185,7 @@ async def _here(
     if isinstance(where, SparklogError):
         return where
     try:
-        return await node.replicas.marking.producers(where)
+        return await node.replicas.txn_markers.producers(where)
     except SparklogError as error:
         return error
 

@@ -1,7 +1,8 @@
 """What a request with transactional batches has to go through before they are appended.
 
-A partition that has no records of the transaction yet asks the coordinator; see `enlisting`.
-Requests of one producer ask in turn, so their batches are appended as they came. Source: KIP-890.
+A partition without records of the transaction asks the coordinator; see
+`coordinator.transaction_services`. Requests of one producer ask in turn, so their batches are
+appended in order of arrival. Source: KIP-890.
 """
 
 from __future__ import annotations
@@ -108,14 +109,14 @@ async def verify(node: BrokerNode, asked: RequestedBatch) -> VerifiedBatches:
         problem = InvalidProducerIdMapping("the batches of one request have one producer")
     if problem is not None:
         return VerifiedBatches({}, dict.fromkeys(asked.headers, problem))
-    enlisting = node.transactions.enlisting
-    if not enlisting.verifies and asked.version < ADDS_SINCE:
+    add_partitions = node.transactions.add_partitions_to_txn
+    if not add_partitions.verifies and asked.version < ADDS_SINCE:
         return VerifiedBatches(None)
     (producer,) = producers
     checked = await _begin(node, asked, producer)
-    if not checked.verified and not enlisting.is_asking(producer.producer_id):
+    if not checked.verified and not add_partitions.is_asking(producer.producer_id):
         return checked
-    async with enlisting.turn(producer.producer_id):
+    async with add_partitions.turn(producer.producer_id):
         for _ in range(ASKED_MAX):
             checked = await _begin(node, asked, producer)
             await _ask(node, asked, producer, checked)
@@ -132,7 +133,7 @@ async def _begin(
     checked = VerifiedBatches(verified)
     for where, header in asked.headers.items():
         try:
-            found = await node.replicas.marking.begin_verification(
+            found = await node.replicas.txn_markers.begin_verification(
                 where, producer, header.base_sequence
             )
         except SparklogError as error:
@@ -154,16 +155,18 @@ async def _ask(
         return
     assert asked.transactional_id is not None
     adds = asked.version >= ADDS_SINCE
-    enlisting = node.transactions.enlisting
+    add_partitions = node.transactions.add_partitions_to_txn
     places = {asked.names[where]: where for where in checked.verified}
-    codes = await enlisting.enlist(asked.transactional_id, producer, list(places), adds=adds)
+    codes = await add_partitions.add_or_verify(
+        asked.transactional_id, producer, list(places), adds=adds
+    )
     for partition, where in places.items():
-        refusal = enlisting.refusal(
+        error = add_partitions.error_for(
             codes[partition],
             adds=adds,
             can_abort=asked.version >= CAN_ABORT_SINCE,
             busy=NotEnoughReplicas,
         )
-        if refusal is not None:
-            checked.refused[where] = refusal
+        if error is not None:
+            checked.refused[where] = error
             del checked.verified[where]

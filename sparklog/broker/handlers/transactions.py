@@ -362,9 +362,9 @@ class _Enlisted:
         Raises:
             SparklogError: nothing was committed.
         """
-        groups, enlisting = self._node.groups, self._node.transactions.enlisting
+        groups, add_partitions = self._node.groups, self._node.transactions.add_partitions_to_txn
         adds = self._version >= ADDS_SINCE
-        if not (adds or enlisting.verifies):
+        if not (adds or add_partitions.verifies):
             return await groups.commit(asked)
         partition = groups.partition_of(asked.group_id)
         where = GROUPS_TOPIC, partition
@@ -373,17 +373,17 @@ class _Enlisted:
             verification = groups.runtime.begin_verification(partition, self._producer)
             if verification is None:
                 break
-            codes = await enlisting.enlist(
+            codes = await add_partitions.add_or_verify(
                 self._transactional_id, self._producer, (where,), adds=adds
             )
-            refusal = enlisting.refusal(
+            error = add_partitions.error_for(
                 codes[where],
                 adds=adds,
                 can_abort=self._version >= CAN_ABORT_SINCE,
                 busy=CoordinatorLoading,
             )
-            if refusal is not None:
-                raise refusal
+            if error is not None:
+                raise error
             if not verification.is_over:
                 break
         return await groups.commit(asked, verification)

@@ -89,7 +89,7 @@ class Incarnation:
             metadata,
             self._tasks,
             self.groups,
-            self.replicas.marking,
+            self.replicas.txn_markers,
         )
         self.replicas.watch(TRANSACTIONS_TOPIC, self.transactions.coordinator)
         self.controller = ControllerShell(

@@ -170,7 +170,7 @@ class Replicas:
         """The partitions that this broker leads and follows."""
         find, leader = self.roles.find, self.roles.leader
         self.produce_service = ProduceService(environment, find, metadata, self.budget, metrics)
-        self.marking = TxnMarkers(environment, find, self.budget)
+        self.txn_markers = TxnMarkers(environment, find, self.budget)
         """Ends transactions in the partitions led here."""
         self.fetch_service = FetchService(environment, leader, metadata, self._tasks, metrics)
         self.offset_lookup = OffsetLookup(environment, leader, flusher)

@@ -122,7 +122,7 @@ class Dropper:
         unread = [
             OffsetRange(d.lost_base, d.lost_end) for d in damages if d.kind is DamageKind.UNREAD
         ]
-        made = [self._repair.salvaged(entry, given_up=unread) for entry in entries]
+        made = [self._repair.rebuilt(entry, given_up=unread) for entry in entries]
         if not is_published(self._repair.change(swap(made)), made):
             raise Unavailable(f"the log changed meanwhile; verify it again. object={key}")
         return result

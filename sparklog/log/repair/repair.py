@@ -150,7 +150,7 @@ class Repair:
         view, nonce = PartitionView(self.layout), next(self.nonces())
         return self.run(change(view, plan, nonce, over_manifests=over_manifests))
 
-    def salvaged(
+    def rebuilt(
         self,
         entry: Entry,
         view: PartitionView | None = None,
@@ -240,7 +240,7 @@ class Repairer:
 
     def _copied(self, entry: Entry, older: Manifest, old: Sequence[Entry]) -> bool:
         view = PartitionView(self._layout, older)
-        new = [made for e in old for made in self._repair.salvaged(e, view).new]
+        new = [made for e in old for made in self._repair.rebuilt(e, view).new]
         if sum(e.rows for e in new) != entry.rows:
             return False  # collected meanwhile
         return self._swapped(Replacement((entry,), tuple(new)))
@@ -266,7 +266,7 @@ class Repairer:
         ]
         if self._repair.dry_run:
             return result
-        made = self._repair.salvaged(entry)
+        made = self._repair.rebuilt(entry)
         return result if self._swapped(made) else []
 
     def _rejoined(self, damage: Damage) -> list[RepairResult]:

@@ -258,14 +258,14 @@ def test_the_next_transaction_may_begin_before_the_last_one_has_its_markers() ->
         leaders = {p: await cluster.leader("t", p) for p in range(3)}
         partition, leader = next((p, b) for p, b in leaders.items() if b != coordinator)
         await tx.send("first", partition=partition)
-        marking = cluster.nodes[leader].node.replicas.marking
-        append, come = marking.append, asyncio.Event()
+        txn_markers = cluster.nodes[leader].node.replicas.txn_markers
+        append, come = txn_markers.append, asyncio.Event()
 
         async def held(*arguments: Any, **named: Any) -> Any:
             await come.wait()
             return await append(*arguments, **named)
 
-        marking.append = held  # type: ignore[method-assign]  # as if the request were under way
+        txn_markers.append = held  # type: ignore[method-assign]  # as if the request were under way
         await tx.end(commit=True)
         asking = asyncio.ensure_future(tx.send("second", partition=partition))
         await asyncio.sleep(0.3)
@@ -285,18 +285,18 @@ def test_marker_during_a_verification_repeats_the_verification() -> None:
     async def story() -> None:
         await cluster.begin()
         tx = await TxClient(cluster).init()
-        enlisting = cluster.nodes[1].node.transactions.enlisting
-        enlist = enlisting.enlist
+        add_partitions = cluster.nodes[1].node.transactions.add_partitions_to_txn
+        add_or_verify = add_partitions.add_or_verify
         asked: list[Any] = []
 
         async def overtaken(*arguments: Any, **named: Any) -> Any:
-            codes = await enlist(*arguments, **named)
+            codes = await add_or_verify(*arguments, **named)
             if not asked:
                 cluster.led(1).producers.end_verification(tx.identity.producer_id)
             asked.append(codes)
             return codes
 
-        enlisting.enlist = overtaken  # type: ignore[method-assign]
+        add_partitions.add_or_verify = overtaken  # type: ignore[method-assign]
         assert (await tx.produce(tx.batch(["x"], 0)))[0] is ErrorCode.none
         assert len(asked) == 2
 

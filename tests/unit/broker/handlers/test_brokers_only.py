@@ -83,11 +83,11 @@ def test_a_client_ends_a_transaction_only_by_an_abort_in_a_topic_of_users() -> N
         assert marked_codes(await node.ask(abort)) == [ErrorCode.none]
         assert marked_codes(await node.ask(commit)) == [REFUSED]
         assert marked_codes(await node.ask(closed)) == [REFUSED]
-        (written,) = node.replicas.marking.markers
+        (written,) = node.replicas.txn_markers.markers
         assert not written.marker.is_commit
         assert refused(node) == {"WriteTxnMarkers": 2}
         assert marked_codes(await node.ask(commit, PEER)) == [ErrorCode.none]
         assert marked_codes(await node.ask(closed, PEER)) == [ErrorCode.none]
-        assert len(node.replicas.marking.markers) == 3
+        assert len(node.replicas.txn_markers.markers) == 3
 
     tell(story)

@@ -285,14 +285,14 @@ def test_a_client_without_rights_writes_no_marker() -> None:
         marker = {"producer_id": 7, "producer_epoch": 1, "topics": topics}
         request = plain_request(Api.WRITE_TXN_MARKERS, 1, markers=[marker])
         assert codes_of(await node.ask(request, ALICE)) == [31]
-        assert node.replicas.marking.markers == []
+        assert node.replicas.txn_markers.markers == []
         await grant(node, (Do.ALTER, Kind.CLUSTER, "kafka-cluster"))
         assert codes_of(await node.ask(request, ALICE)) == [NONE]
         commit = plain_request(
             Api.WRITE_TXN_MARKERS, 1, markers=[{**marker, "transaction_result": True}]
         )
         assert codes_of(await node.ask(commit, ALICE)) == [31]
-        assert len(node.replicas.marking.markers) == 1
+        assert len(node.replicas.txn_markers.markers) == 1
 
     tell_guarded(story)
 
