@@ -1,0 +1,106 @@
+"""ACLs and users by Kafka's own tools: they print the same for brokers as for Kafka."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+
+from sparklog.cluster.log import open_log
+from sparklog.core.config.broker import STANDARD_AUTHORIZER
+from sparklog.security.sasl.credentials import ScramMechanism
+from tests.interop.brokers import Brokers
+from tests.peers.kafka import KafkaCluster
+from tests.peers.kafka_tools import KafkaTools, ToolFailed
+
+ACLS, CONFIGS = "AclCommand", "ConfigCommand"
+GUARDED = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
+SHA_256, SHA_512 = ScramMechanism
+
+
+@pytest.fixture(scope="module")
+def guarded_brokers() -> Iterator[Brokers]:
+    # The tool may ask another broker than the one that appended, so there is one.
+    with Brokers(f"memory://{uuid4()}", settings=GUARDED) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def guarded_kafka() -> Iterator[KafkaCluster]:
+    with KafkaCluster(heap="256m", settings=GUARDED) as cluster:
+        yield cluster
+
+
+def said(tool: KafkaTools, name: str, *words: str) -> list[str]:
+    """Return what a tool prints in the order of the alphabet, or the errors it ends with."""
+    try:
+        return sorted(tool(name, *words))
+    except ToolFailed as failed:
+        return sorted(set(re.findall(r"\w+Exception", str(failed))) - {"ExecutionException"})
+
+
+def test_kafka_acls_prints_the_same_for_both(
+    guarded_brokers: Brokers, guarded_kafka: KafkaCluster
+) -> None:
+    alice, bob = ("--allow-principal", "User:alice"), ("--deny-principal", "User:bob")
+    prefixed = ("--resource-pattern-type", "prefixed")
+    calls = [
+        ("--add", *alice, "--producer", "--idempotent", "--topic", "t", "--transactional-id", "x"),
+        ("--add", *alice, "--consumer", "--topic", "t", "--group", "g"),
+        ("--add", *bob, "--deny-host", "10.0.0.1", "--topic", "t", *prefixed),
+        ("--add", *alice, "--operation", "Read", "--topic", "t"),
+        ("--add", *alice, "--operation", "Describe", "--cluster"),
+        ("--list",),
+        ("--list", "--principal", "User:bob"),
+        ("--list", "--topic", "t2", "--resource-pattern-type", "match"),
+        ("--list", "--topic", "t", "--resource-pattern-type", "any"),
+        ("--remove", "--force", *alice, "--operation", "Read", "--topic", "t"),
+        ("--remove", "--force", "--topic", "t", *prefixed),
+        ("--remove", "--force", "--group", "g"),
+        ("--list",),
+    ]
+
+    def conversation(bootstrap: str) -> list[list[str]]:
+        return [said(KafkaTools(bootstrap), ACLS, *call) for call in calls]
+
+    ours = conversation(guarded_brokers.bootstrap)
+    assert ours == conversation(guarded_kafka.bootstrap)
+    assert sum("(principal=" in line for line in ours[5]) == 10
+    assert sum("(principal=" in line for line in ours[-1]) == 7
+    with open_log(guarded_brokers.root) as log:
+        assert len(log.acls()) == 7
+
+
+def test_kafka_configs_sets_passwords_as_in_kafka(
+    guarded_brokers: Brokers, guarded_kafka: KafkaCluster
+) -> None:
+    def user(name: str) -> tuple[str, ...]:
+        return ("--entity-type", "users", "--entity-name", name)
+
+    one = "SCRAM-SHA-256=[iterations=8192,password=correct-horse]"
+    calls = [
+        ("--alter", *user("alice"), "--add-config", one),
+        ("--alter", *user("alice"), "--add-config", "SCRAM-SHA-512=[password=other]"),
+        ("--alter", *user("bob"), "--add-config", f"{one},SCRAM-SHA-512=[password=other]"),
+        ("--alter", *user("eve"), "--add-config", "SCRAM-SHA-256=[iterations=20,password=x]"),
+        ("--describe", *user("alice")),
+        ("--describe", *user("eve")),
+        ("--describe", "--entity-type", "users"),
+        ("--alter", *user("alice"), "--delete-config", "SCRAM-SHA-256"),
+        ("--alter", *user("alice"), "--delete-config", "SCRAM-SHA-256"),
+        ("--describe", *user("alice")),
+    ]
+
+    def conversation(bootstrap: str) -> list[list[str]]:
+        return [said(KafkaTools(bootstrap), CONFIGS, *call) for call in calls]
+
+    ours = conversation(guarded_brokers.bootstrap)
+    assert ours == conversation(guarded_kafka.bootstrap)
+    assert any("SCRAM-SHA-256=iterations=8192" in line for line in ours[4])
+    with open_log(guarded_brokers.root) as log:
+        credentials = log.refresh().scram_credentials["alice"]
+    assert list(credentials) == [SHA_512]
+    assert credentials[SHA_512].proves(SHA_512, "other")
+    assert not credentials[SHA_512].proves(SHA_512, "correct-horse")
