@@ -10,10 +10,18 @@ last known controller. Not thread-safe. Source: KIP-4.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from sparklog.client.access import (
+    drop_credentials,
+    make_acls,
+    put_credentials,
+    read_acls,
+    read_users,
+    remove_acls,
+)
 from sparklog.client.addresses import TIMEOUT_S, bootstrap_addresses
 from sparklog.client.configs import (
     change_configs,
@@ -49,9 +57,12 @@ from sparklog.client.values import (
 )
 from sparklog.cluster.metadata.image import Topic
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.entropy import SYSTEM_ENTROPY
 from sparklog.core.errors import SparklogError, UnknownTopicOrPartition
 from sparklog.core.quotas import Quotas
 from sparklog.core.types import Closeable, TopicPartition
+from sparklog.security.acls import AclBinding, AclFilter, check_binding
+from sparklog.security.sasl.credentials import ITERATIONS_MIN, ScramMechanism, salted
 
 JOIN_GROUP: Final = 11
 ASKED_AGAIN_S: Final = 0.05
@@ -218,6 +229,75 @@ class Admin(Closeable):
             InvalidRequest, OutcomeUnknown, Unavailable.
         """
         change_quotas(self._brokers, parts, changes)
+
+    def users(self) -> dict[str, dict[ScramMechanism, int]]:
+        """Return the users: for each name, the iterations of its credentials by mechanism.
+
+        Raises:
+            InvalidRequest: not allowed, or not supported. Unavailable: no broker responds.
+        """
+        return read_users(self._brokers)
+
+    def set_password(
+        self,
+        user: str,
+        password: str,
+        mechanisms: Collection[ScramMechanism] = tuple(ScramMechanism),
+        iterations: int = ITERATIONS_MIN,
+    ) -> None:
+        """Create a user or change a password. The brokers get a salted derivation of it.
+
+        Each mechanism is one request, so an error may leave the first ones changed. The derivation
+        is as good as the password: send it with TLS.
+
+        Raises:
+            UnacceptableCredential: a wrong name, password or number of iterations.
+            InvalidRequest: not allowed. OutcomeUnknown, Unavailable.
+        """
+        made = {one: salted(one, password, SYSTEM_ENTROPY, iterations) for one in mechanisms}
+        put_credentials(self._brokers, user, made)
+
+    def remove_password(
+        self, user: str, mechanisms: Collection[ScramMechanism] | None = None
+    ) -> None:
+        """Delete a user's credentials, by default all of them, each by one request.
+
+        Raises:
+            ResourceNotFound: no such user, or not one of the mechanisms.
+            InvalidRequest: not allowed. OutcomeUnknown, Unavailable.
+        """
+        drop_credentials(self._brokers, user, mechanisms)
+
+    def acls(self, wanted: AclFilter | None = None) -> list[AclBinding]:
+        """Return the ACLs that a filter matches, by default all.
+
+        Raises:
+            SecurityDisabled: the brokers have no authorizer. InvalidRequest: not allowed.
+            Unavailable: no broker responds.
+        """
+        return read_acls(self._brokers, AclFilter() if wanted is None else wanted)
+
+    def create_acls(self, acls: Iterable[AclBinding]) -> None:
+        """Create ACLs; those that exist stay as they are.
+
+        Raises:
+            SecurityDisabled: the brokers have no authorizer.
+            InvalidRequest: an ACL that Kafka rejects, or not allowed; others may be created.
+            OutcomeUnknown, Unavailable.
+        """
+        given = list(acls)
+        for acl in given:
+            check_binding(acl)
+        make_acls(self._brokers, given)
+
+    def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
+        """Delete each ACL that one of the filters matches, and return the deleted ones.
+
+        Raises:
+            SecurityDisabled: the brokers have no authorizer. InvalidRequest: not allowed.
+            OutcomeUnknown, Unavailable.
+        """
+        return remove_acls(self._brokers, list(filters))
 
     def offsets(
         self, wanted: Mapping[TopicPartition, int], *, committed_only: bool = False

@@ -1,4 +1,4 @@
-"""`sparklog acls`: kafka-acls for a log.
+"""`sparklog acls`: kafka-acls, with brokers or without.
 
 Options, defaults and texts are those of Kafka's tool. It differs in one point: it asks nothing.
 Without `--force` it does not remove all ACLs of a resource.
@@ -22,8 +22,7 @@ from sparklog.cli.arguments import (
     spelled,
 )
 from sparklog.cli.output import Output, say
-from sparklog.cli.target import add_root_options, opened_log
-from sparklog.cluster.log import Log
+from sparklog.cli.target import AdminTarget, add_log_options, administered
 from sparklog.core.errors import InvalidRequest
 from sparklog.security.acls import (
     ANY_HOST,
@@ -145,7 +144,7 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument(
         "--force", action="store_true", help="with --remove: also all ACLs of a resource"
     )
-    add_root_options(parser)
+    add_log_options(parser)
 
 
 def _repeated(parser: CommandParser, option: str, metavar: str, help_text: str) -> None:
@@ -166,7 +165,7 @@ def run(args: Arguments, output: Output) -> int:
     """List, add or remove ACLs."""
     _check(args)
     wanted = _wanted(args) if args.action != "list" else {}
-    with opened_log(args) as log:
+    with administered(args) as log:
         if args.action == "add":
             _add(log, wanted, output)
         elif args.action == "remove":
@@ -257,7 +256,9 @@ def _principal(text: str) -> Principal:
         raise UsageError(str(error)) from error
 
 
-def _add(log: Log, wanted: Mapping[ResourcePattern, list[AclEntry]], output: Output) -> None:
+def _add(
+    log: AdminTarget, wanted: Mapping[ResourcePattern, list[AclEntry]], output: Output
+) -> None:
     acls = {
         pattern: [_binding(pattern, entry) for entry in entries]
         for pattern, entries in wanted.items()
@@ -276,7 +277,9 @@ def _add(log: Log, wanted: Mapping[ResourcePattern, list[AclEntry]], output: Out
             _print(f"Adding ACLs for resource `{pattern}`:", added, output)
 
 
-def _remove(log: Log, wanted: Mapping[ResourcePattern, list[AclEntry]], output: Output) -> None:
+def _remove(
+    log: AdminTarget, wanted: Mapping[ResourcePattern, list[AclEntry]], output: Output
+) -> None:
     filters = []
     for pattern, entries in wanted.items():
         each = AclFilter(pattern.resource_type, pattern.name, pattern.pattern_type)
@@ -299,7 +302,7 @@ def _remove(log: Log, wanted: Mapping[ResourcePattern, list[AclEntry]], output: 
             output.document({**_document(acl), "deleted": True})
 
 
-def _list(log: Log, args: Arguments, output: Output) -> None:
+def _list(log: AdminTarget, args: Arguments, output: Output) -> None:
     patterns = _patterns(args)
     filters = [AclFilter(p.resource_type, p.name, p.pattern_type) for p in patterns]
     found = [acl for acl in log.acls() if not filters or any(one.matches(acl) for one in filters)]

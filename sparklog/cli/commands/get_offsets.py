@@ -10,7 +10,8 @@ from sparklog.cli.console.topic_filter import (
     partition_numbers,
 )
 from sparklog.cli.output import Output
-from sparklog.cli.target import AdminTarget, RootLog, add_log_options, administered, warn_if_led
+from sparklog.cli.root_log import RootLog
+from sparklog.cli.target import AdminTarget, add_log_options, administered, warn_if_led
 from sparklog.client.values import EARLIEST, LATEST, MAX_TIMESTAMP, ListedOffset
 from sparklog.core.errors import SparklogError, UnknownTopicOrPartition
 from sparklog.core.types import TopicPartition

@@ -21,7 +21,7 @@ from sparklog.cli.arguments import (
     set_action,
 )
 from sparklog.cli.output import Output, say
-from sparklog.cli.target import add_root_options, opened_log
+from sparklog.cli.target import add_log_options, administered
 from sparklog.core.errors import InvalidRequest, ResourceNotFound
 from sparklog.security.sasl.credentials import (
     ITERATIONS_MAX,
@@ -70,7 +70,7 @@ def configure(parser: CommandParser) -> None:
         help=f"rounds of the derivation, {ITERATIONS_MIN} to {ITERATIONS_MAX} "
         f"(default {ITERATIONS_MIN})",
     )
-    add_root_options(parser)
+    add_log_options(parser)
 
 
 def run(args: Arguments, output: Output) -> int:
@@ -81,14 +81,15 @@ def run(args: Arguments, output: Output) -> int:
     if args.action == "add":
         _add(args, mechanisms or list(ScramMechanism), output)
         return 0
-    with opened_log(args) as log:
+    with administered(args) as log:
+        users = log.users()
         if args.action == "remove":
             log.remove_password(args.remove, mechanisms or None)
-            left = log.users().get(args.remove, {})
+            known = users.get(args.remove, {})
+            left = {m: n for m, n in known.items() if mechanisms and m not in mechanisms}
             output.line(_removed(args.remove, left))
             output.document(_document(args.remove, left))
             return 0
-        users = log.users()
     if args.action == "describe":
         if args.describe not in users:
             raise ResourceNotFound(f"no such user. user={args.describe!r}")
@@ -102,14 +103,14 @@ def run(args: Arguments, output: Output) -> int:
 def _add(args: Arguments, mechanisms: list[ScramMechanism], output: Output) -> None:
     name = args.add
     password = _password(args)
-    with opened_log(args) as log:
-        known = name in log.users()
+    with administered(args) as log:
+        known = log.users().get(name, {})
         iterations = ITERATIONS_MIN if args.iterations is None else args.iterations
         log.set_password(name, password, mechanisms, iterations)
-        credentials = log.users()[name]
+    credentials = {**known, **dict.fromkeys(mechanisms, iterations)}
     output.line(f"Changed the password of user {name}." if known else f"Added user {name}.")
     output.document(_document(name, credentials))
-    kept = [one.sasl_name for one in credentials if one not in mechanisms]
+    kept = [one.sasl_name for one in known if one not in mechanisms]
     if kept:
         say(f"note: {', '.join(kept)} keeps its own password; --remove it if it is too old")
 

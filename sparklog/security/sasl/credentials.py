@@ -103,13 +103,19 @@ def credential_of(
     return ScramCredential(salt, mechanism.hash(client_key), server_key, iterations)
 
 
-def new_credential(
-    mechanism: ScramMechanism,
-    password: str,
-    entropy: Entropy,
-    iterations: int = ITERATIONS_MIN,
-) -> ScramCredential:
-    """Return a credential of a password with a new salt.
+@dataclass(frozen=True, slots=True)
+class SaltedPassword:
+    """A password as a client sends it to brokers."""
+
+    salt: bytes = field(repr=False)
+    salted_password: bytes = field(repr=False)
+    iterations: int
+
+
+def salted(
+    mechanism: ScramMechanism, password: str, entropy: Entropy, iterations: int = ITERATIONS_MIN
+) -> SaltedPassword:
+    """Return a password with a new salt. Cost: one derivation.
 
     Raises:
         UnacceptableCredential: an empty or very long password, or a wrong number of iterations.
@@ -124,8 +130,22 @@ def new_credential(
             f"a password has 1 to {PASSWORD_BYTES_MAX} bytes. bytes={size}"
         )
     salt = _salt(int.from_bytes(entropy.random_bytes(17)))
-    salted = mechanism.salted_password(password, salt, iterations)
-    return credential_of(mechanism, salt, salted, iterations)
+    return SaltedPassword(salt, mechanism.salted_password(password, salt, iterations), iterations)
+
+
+def new_credential(
+    mechanism: ScramMechanism,
+    password: str,
+    entropy: Entropy,
+    iterations: int = ITERATIONS_MIN,
+) -> ScramCredential:
+    """Return a credential of a password with a new salt.
+
+    Raises:
+        UnacceptableCredential: as `salted`.
+    """
+    made = salted(mechanism, password, entropy, iterations)
+    return credential_of(mechanism, made.salt, made.salted_password, iterations)
 
 
 def _salt(number: int) -> bytes:
