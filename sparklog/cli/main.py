@@ -67,6 +67,7 @@ COMMANDS = {
     "transactions": Command("transactions", "Show transactions, and abort those that hang."),
     "users": Command("users", "List users, set their passwords and remove them."),
     "acls": Command("acls", "List, add and remove access control lists."),
+    "iam-policy": Command("iam_policy", "Print the least AWS policy for what ACLs grant."),
     "serve": Command("serve", "Run brokers as tasks of a Spark application."),
     "run": Command("run", "Run one of the jobs of jobs/ in a Spark of this machine."),
     "jobs": Command("jobs", "List upkeep jobs and their runs, and run one now."),
