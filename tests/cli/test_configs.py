@@ -5,7 +5,7 @@ import pytest
 from tests.cli.conftest import Cli
 
 
-def test_settings_are_added_deleted_and_described_as_kafka_configs_does(cli: Cli) -> None:
+def test_settings_are_altered_and_described_as_by_kafka_configs(cli: Cli) -> None:
     cli.ok("topics", "--create", "--topic", "t", "--config", "segment.ms=5000")
     altered = cli.ok(
         "configs", "--alter", "--entity-type", "topics", "--entity-name", "t",

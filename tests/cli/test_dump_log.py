@@ -207,7 +207,7 @@ def test_damaged_bytes_are_named_and_the_rest_is_shown(
 
 
 @pytest.mark.parametrize("damage", ["truncated", "footer", "empty"])
-def test_a_segment_without_a_readable_footer_is_named_and_the_rest_is_shown(
+def test_dump_names_a_segment_without_footer_and_shows_the_rest(
     file_cli: Cli, log: Log, partition: PartitionLog, damage: str
 ) -> None:
     partition.append([records("first")])

@@ -106,7 +106,7 @@ def test_waiting_on_an_idle_partition_is_one_request_a_look(
     assert store.requests == ["head"] * 15
 
 
-def test_the_wait_grows_while_nothing_comes_and_shrinks_when_something_does(
+def test_wait_grows_without_records_and_shrinks_with_one(
     log: Log, clock: ManualClock, follow: Follow
 ) -> None:
     log.create_topic("t")
@@ -170,7 +170,7 @@ def test_a_topic_that_was_deleted_or_made_anew_ends_the_reading(
         follower.wait(None)
 
 
-def test_records_deleted_before_they_were_read_are_passed_over_with_a_warning(
+def test_records_deleted_before_the_read_are_skipped_with_a_warning(
     log: Log, store: Watched, follow: Follow, warnings: list[str]
 ) -> None:
     log.create_topic("t")

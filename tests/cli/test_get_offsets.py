@@ -32,9 +32,7 @@ def filled(file_cli: Cli, log: Log) -> Cli:
     return file_cli
 
 
-def test_the_log_end_is_the_default_for_every_partition_of_every_topic(
-    filled: Cli, log: Log
-) -> None:
+def test_log_ends_of_all_partitions_are_the_default(filled: Cli, log: Log) -> None:
     lines = filled.ok("get-offsets").lines
     assert len(lines) == 13
     assert lines[0] == "__consumer_offsets:0:0"

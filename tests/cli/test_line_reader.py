@@ -40,7 +40,7 @@ def test_every_separator_can_be_chosen() -> None:
     assert (record.key, record.value) == (b"k", b"v")
 
 
-def test_the_null_marker_makes_nulls_of_key_value_headers_and_header_values() -> None:
+def test_null_marker_stands_for_null_keys_values_and_headers() -> None:
     reader = LineReader({**HEADED, "null.marker": "NULL"})
     record = reader.parse(b"NULL\tNULL\tNULL")
     assert (record.key, record.value, record.headers) == (None, None, None)

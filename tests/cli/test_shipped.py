@@ -46,7 +46,7 @@ def test_conf_copies_presets_and_refuses_to_write_over_a_changed_one(
     assert not (folder / "serve-yarn.conf").exists(), "nothing is copied then"
 
 
-def test_copied_defaults_of_spark_name_jars_that_this_installation_finds(
+def test_shipped_spark_defaults_name_jars_that_are_found(
     file_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, content in (("empty", None), ("full", b"")):

@@ -181,9 +181,7 @@ def test_root_of_a_led_topic_names_the_leader_of_newer_records(
     assert "this looks at the storage only" in found.errors
 
 
-def test_isolation_level_decides_over_transactions_from_root_as_from_brokers(
-    brokers: Brokers, cli: Cli
-) -> None:
+def test_isolation_level_holds_from_root_as_from_brokers(brokers: Brokers, cli: Cli) -> None:
     topic = f"t-{uuid4().hex[:8]}"
     cli.ok("topics", "--create", "--topic", topic, "--config", "flush.ms=50")
     settings = {"bootstrap.servers": brokers.bootstrap, "transactional.id": topic}

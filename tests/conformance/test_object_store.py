@@ -27,7 +27,7 @@ def keys(store: ObjectStore, prefix: str = "", start_after: str = "") -> list[st
 # S1: of all puts on one absent key exactly one answers CREATED
 
 
-def test_the_second_create_of_a_key_finds_it_taken_and_changes_nothing(store: ObjectStore) -> None:
+def test_second_create_of_a_key_finds_it_and_changes_nothing(store: ObjectStore) -> None:
     assert store.put_if_absent("log/0", b"first") is CREATED
     assert store.put_if_absent("log/0", b"second") is EXISTS
     assert store.get("log/0") == b"first"

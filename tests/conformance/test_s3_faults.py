@@ -121,7 +121,7 @@ def test_every_operation_survives_a_busy_moment(
     assert proxy.sent(method) >= 2
 
 
-def test_a_put_that_happened_but_was_answered_slow_down_ends_as_taken_by_its_own_nonce(
+def test_stored_put_with_response_slow_down_finds_its_own_nonce(
     store: RetryingStore, proxy: FaultProxy
 ) -> None:
     proxy.add(Action.FORWARD_THEN_ANSWER, "PUT", "log/0", times=1)
@@ -157,7 +157,7 @@ def test_a_conflict_with_another_writer_is_tried_again(
     assert store.put_if_absent("log/0", b"late") is EXISTS
 
 
-def test_a_lasting_conflict_ends_unavailable_because_nothing_was_written(
+def test_lasting_conflict_is_unavailable_and_writes_nothing(
     store: RetryingStore, proxy: FaultProxy
 ) -> None:
     proxy.add(Action.ANSWER, "PUT", "log/0", status=409, code="ConditionalRequestConflict")
@@ -170,7 +170,7 @@ def test_a_lasting_conflict_ends_unavailable_because_nothing_was_written(
 
 @pytest.mark.parametrize("size", [20, 3_000_000])
 @pytest.mark.parametrize("action", [Action.LOSE_ANSWER, Action.RESET])
-def test_a_lost_answer_to_a_successful_put_is_unknown_and_reading_back_settles_it(
+def test_lost_response_to_a_put_is_unknown_until_it_is_read_back(
     store: RetryingStore, proxy: FaultProxy, size: int, action: Action
 ) -> None:
     proxy.add(action, "PUT", "log/0", times=1)
@@ -192,7 +192,7 @@ def test_a_put_lost_on_its_way_is_unknown_and_can_be_sent_again(
     assert store.put_if_absent("log/0", MINE) is CREATED
 
 
-def test_a_put_without_an_answer_in_time_is_unknown_and_may_still_appear(
+def test_put_that_times_out_is_unknown_and_may_appear_later(
     store: RetryingStore, proxy: FaultProxy
 ) -> None:
     proxy.add(Action.HOLD, "PUT", "log/0", times=1)
@@ -273,7 +273,7 @@ def test_a_host_without_a_name_is_unavailable(open_through: Open) -> None:
         store.put_if_absent("log/0", MINE)
 
 
-def test_a_refused_put_is_never_called_unwritten_when_an_earlier_copy_was_sent(
+def test_rejected_put_is_unknown_when_an_earlier_copy_was_sent(
     store: RetryingStore, proxy: FaultProxy
 ) -> None:
     proxy.add(Action.FORWARD_THEN_ANSWER, "PUT", "log/0", times=1)

@@ -118,7 +118,7 @@ def test_readmes_command_serves_clients_beside_another_network(
     assert sorted(Path(find_spark_home()).glob("work/*")) == work_before
 
 
-def test_servings_command_for_a_cluster_serves_at_the_machines_address(
+def test_documented_cluster_command_serves_at_the_host_address(
     shell: BareShell, tmp_path: Path
 ) -> None:
     serving = (PROJECT / "sparklog/spark/SERVING.md").read_text(encoding="utf-8")

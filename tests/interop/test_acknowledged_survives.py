@@ -135,7 +135,7 @@ def lost(bootstrap: str, one: Cell) -> set[int]:
 
 
 @pytest.mark.parametrize("fsync", ["true", "false"])
-def test_one_replica_loses_nothing_acknowledged_when_its_broker_is_killed(
+def test_killed_broker_of_one_replica_loses_no_acknowledged_record(
     tmp_path: Path, fsync: str
 ) -> None:
     settings = {**SESSION, "wal.fsync": fsync}

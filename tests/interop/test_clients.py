@@ -150,7 +150,7 @@ def test_librdkafka_produces_with_every_acks(brokers: Brokers, topic: str, acks:
     assert [value for *_, value in found] == [str(n).encode() for n in range(RECORDS)]
 
 
-def test_librdkafkas_idempotent_producer_goes_on_when_its_topic_is_created_anew(
+def test_librdkafka_idempotent_producer_survives_a_recreated_topic(
     brokers: Brokers, admin: Any, topic: str
 ) -> None:
     """It counts on from where it was: Kafka takes that as well."""
@@ -174,7 +174,7 @@ def test_librdkafkas_idempotent_producer_goes_on_when_its_topic_is_created_anew(
     assert values == [f"new {n}".encode() for n in range(5)]
 
 
-def test_librdkafka_finds_an_empty_topic_at_0_and_its_first_record_there(
+def test_librdkafka_reads_the_first_record_of_a_topic_at_offset_0(
     brokers: Brokers, topic: str
 ) -> None:
     consumer = confluent_kafka.Consumer(

@@ -152,7 +152,7 @@ def test_a_pattern_reads_topics_that_come_later(brokers: Brokers, topic: str) ->
 
 
 @pytest.mark.parametrize("assignors", ["range,roundrobin", "cooperative-sticky"])
-def test_a_group_moves_to_the_newer_protocol_and_back_member_by_member(
+def test_group_migrates_to_the_new_protocol_and_back_by_member(
     brokers: Brokers, topic: str, cli: Cli, assignors: str
 ) -> None:
     group = f"m-{topic}"

@@ -53,7 +53,7 @@ def create(brokers: BrokerProcesses, partitions: int) -> str:
     return name
 
 
-def test_first_record_of_each_new_partition_is_acknowledged_without_a_retry(
+def test_first_record_of_a_new_partition_needs_no_retry(
     brokers: BrokerProcesses,
 ) -> None:
     topic = create(brokers, PARTITIONS)

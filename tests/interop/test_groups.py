@@ -139,7 +139,7 @@ def test_committed_offsets_are_where_the_next_member_goes_on(brokers: Brokers, t
     second.consumer.close()
 
 
-def test_a_crashed_members_partitions_are_read_again_within_its_session(
+def test_partitions_of_a_crashed_member_move_within_its_session(
     brokers: Brokers, topic: str
 ) -> None:
     group = f"g-{uuid4().hex[:8]}"

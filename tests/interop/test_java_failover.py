@@ -53,7 +53,7 @@ def coordinator(bootstrap: str, of: str) -> int | None:
         connections.close()
 
 
-def test_words_are_counted_once_though_the_transactions_coordinator_is_killed(
+def test_words_count_once_when_the_txn_coordinator_is_killed(
     tmp_path: Path,
 ) -> None:
     """Kafka Streams' word count, exactly once: lines are sent before, during and after the kill."""
@@ -83,7 +83,7 @@ def test_words_are_counted_once_though_the_transactions_coordinator_is_killed(
             counted(brokers, {word: n * (ROUNDS + 1) for word, n in COUNTS.items()}, log)
 
 
-def test_the_message_copier_copies_each_record_once_though_brokers_are_killed(
+def test_message_copier_copies_each_record_once_despite_kills(
     tmp_path: Path,
 ) -> None:
     with BrokerProcesses((tmp_path / "log").as_uri(), tmp_path, SETTINGS) as brokers:

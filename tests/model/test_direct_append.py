@@ -109,7 +109,7 @@ def test_model_finds_a_double_append_without_comparing_nonces(
         explore([writer("a", 1)], lost_replies=1)
 
 
-def test_model_finds_a_lost_version_without_looking_for_newer_manifests(
+def test_model_finds_a_lost_version_without_the_manifest_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def believe(view: PartitionView) -> Program[tuple[PartitionView, bool]]:

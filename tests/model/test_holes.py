@@ -47,7 +47,7 @@ def opened_writer(name: str) -> Actor:
 
 
 @pytest.mark.parametrize("begins", ["append", "lead"])
-def test_an_old_view_writes_nothing_when_the_newest_manifest_is_unreadable(begins: str) -> None:
+def test_old_view_writes_nothing_with_an_unreadable_manifest(begins: str) -> None:
     """The chain's objects are gone, as a newer manifest has named others in their place."""
     store = MemoryStore("old view")
     old, _ = run(append(COLD, Candidate(draft("old0"))), store)
@@ -130,7 +130,7 @@ def test_no_offset_is_given_out_twice_when_an_object_is_lost(cast: str, absorbed
             assert checker.refused, f"nobody noticed that it is gone: {lost}"
 
 
-def test_the_model_finds_an_offset_twice_when_later_names_are_not_looked_for(
+def test_model_finds_a_double_offset_without_the_later_names_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sparklog.log.manifest.refresh._beyond", lambda view, listed: None)

@@ -348,7 +348,7 @@ def test_leader_without_predecessor_and_fence_is_found() -> None:
         _check(actors, LED)
 
 
-def test_a_deposed_leader_that_hands_back_under_its_own_epoch_is_found() -> None:
+def test_model_finds_a_hand_back_under_a_deposed_leaders_epoch() -> None:
     """The metadata comes first: else a writer gets in where the successor gives out offsets."""
     successor = flusher("l2", LED_VIEW, {0: 2}, [1], 2)
     with pytest.raises(AssertionError, match="other records than its leader"):

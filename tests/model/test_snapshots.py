@@ -143,7 +143,7 @@ def test_complete_pin_keeps_every_object_it_names(case: str) -> None:
     print(f"{case}: {states} states, {checker.finals} ends, {checker.complete} with a pin")
 
 
-def test_model_finds_a_pin_that_lost_an_object_without_the_second_look(
+def test_model_finds_a_pin_without_object_if_the_recheck_is_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pins, "still_named", lambda made, view: True)

@@ -54,9 +54,7 @@ def test_table_of_headers_equals_each_header(names: list[str]) -> None:
 
 
 @given(st.data(), run_sizes)
-def test_a_damaged_batch_among_sound_ones_is_refused_and_reads_nothing_of_them(
-    data: st.DataObject, run_bytes: int
-) -> None:
+def test_one_damaged_batch_rejects_the_whole_run(data: st.DataObject, run_bytes: int) -> None:
     batch = bytearray(data_of(data.draw(st.sampled_from(SMALL))))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(HEADER_BYTES - 4, len(batch) - 1))

@@ -39,14 +39,14 @@ def test_the_newest_of_each_key_stays_in_order(keys: list[bytes]) -> None:
         assert len(left) == len(by_key)
 
 
-def test_a_batch_that_forgets_something_or_has_no_key_is_left_as_it_is() -> None:
+def test_batch_with_tombstones_or_null_keys_stays_unchanged() -> None:
     many: list[tuple[bytes | None, bytes | None]] = [(b"k", b"v")] * (2 * DEDUPLICATED_MIN)
     assert _newest_of_each_key(batch(many)).num_rows == 1
     for odd in ((b"k", None), (None, b"v")):
         assert _newest_of_each_key(batch([*many, odd])).num_rows == 2 * DEDUPLICATED_MIN + 1
 
 
-def test_load_decodes_a_small_batch_inline_only_if_it_unfolds_to_little() -> None:
+def test_load_decodes_inline_only_if_it_decompresses_to_little() -> None:
     small = raw_batch([record(0, b"v")])
     large = raw_batch([record(0, bytes(1 << 20))], codec=Codec.ZSTD)
     assert len(large) < 1024

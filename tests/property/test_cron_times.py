@@ -133,7 +133,7 @@ def window(change: Change) -> tuple[int, int]:
     "expression",
     ["0 0 * * *", "30 0 * * *", "30 2 * * *", "15,45 1,2,23 * * *", "0 * * * *", "*/10 0-3 * * *"],
 )
-def test_daily_and_hourly_jobs_run_as_under_cron_around_every_kind_of_change(
+def test_jobs_run_as_under_cron_around_clock_changes(
     expression: str,
 ) -> None:
     kinds = {change.kind: change for change in all_changes()}

@@ -260,7 +260,7 @@ def test_appended_commit_key_is_known_in_the_tail_and_the_log() -> None:
         b"{}" + b" " * (120 << 20),
     ],
 )
-def test_a_small_batch_that_unfolds_to_much_is_refused_before_it_is_built(text: bytes) -> None:
+def test_decompression_bomb_is_rejected_before_it_is_built(text: bytes) -> None:
     data = with_bit(text, 1, codec=Codec.ZSTD)
     assert len(data) < 20_000
     with pytest.raises(InvalidRecord, match=r"too many values|more than the bound"):

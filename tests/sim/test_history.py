@@ -96,7 +96,7 @@ def test_an_unread_write_that_was_not_acknowledged_is_no_loss() -> None:
     assert check([_send(1, None), _send(2, 0, at_s=1), _final((0, 2))]) == []
 
 
-def test_a_write_without_acks_all_may_be_lost_and_one_without_idempotence_doubled() -> None:
+def test_weak_writes_may_be_lost_or_doubled() -> None:
     weak = replace(_send(1, 0), durable=False, idempotent=False)
     assert check([weak, _send(2, 1, at_s=1), _final((1, 2))]) == []
     assert check([weak, _final((0, 1), (1, 1))]) == []

@@ -140,7 +140,7 @@ def test_killed_paused_process_drops_its_held_back_callbacks() -> None:
     loop.close()
 
 
-def test_closing_lets_tasks_clean_up_and_gives_up_on_those_that_do_not_end() -> None:
+def test_close_waits_for_cleanup_and_abandons_endless_tasks() -> None:
     loop = new_virtual_loop()
     story: list[str] = []
 

@@ -60,7 +60,7 @@ def all_lead(cluster: BrokerProcesses, replicas_in_sync: int) -> bool:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_twenty_thousand_partitions_lead_after_creation_a_loss_and_a_restart(
+def test_20000_partitions_have_leaders_after_loss_and_restart(
     tmp_path: Path,
 ) -> None:
     with BrokerProcesses(f"file://{tmp_path}/root", tmp_path) as cluster:

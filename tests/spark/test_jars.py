@@ -71,7 +71,7 @@ def test_jars_that_spark_lacks_are_fetched_and_its_own_left_out(
 
 # PySpark leaves the pipe to a JVM that did not start open, for the collector to find.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_coordinate_that_does_not_resolve_leaves_the_folder_as_it_was(
+def test_unresolvable_coordinate_leaves_the_folder_unchanged(
     repository: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "jars"

@@ -75,7 +75,7 @@ def as_json(**fields: object) -> bytes:
     return json.dumps(fields).encode()
 
 
-def test_fields_grow_bad_rows_are_parked_and_a_new_job_goes_on_from_the_table(
+def test_new_job_continues_with_new_fields_and_parked_bad_rows(
     run: Run, spark: SparkSession, make_log: MakeLog, table: str
 ) -> None:
     log = make_log(t=2)
@@ -160,7 +160,7 @@ def test_second_job_with_the_same_batch_has_no_effect(
     assert [row["_offset"] for row in rows(spark, table)] == [0, 1]
 
 
-def test_a_view_of_table_and_tail_has_each_record_once_while_both_move(
+def test_view_of_table_and_tail_has_each_record_once(
     run: Run, spark: SparkSession, make_log: MakeLog, log_root: str, table: str
 ) -> None:
     log = make_log(t=2)

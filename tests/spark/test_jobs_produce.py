@@ -59,7 +59,7 @@ def _records(log_root: str, topic: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_rows_of_csv_become_json_values_with_key_headers_and_event_time(
+def test_csv_rows_become_json_values_with_key_and_event_time(
     run: Produce, log_root: str, people: str
 ) -> None:
     report = run(
@@ -329,7 +329,7 @@ def test_other_encodings_and_modes_are_those_that_are_named(
     assert len(send("b.json", b'{"t": 1}\n{bad\n', "--option", "mode=DROPMALFORMED")) == 3
 
 
-def test_deep_json_in_another_encoding_is_rejected_as_a_malformed_line(
+def test_deep_json_in_another_encoding_is_a_malformed_line(
     send: Callable[..., list[Any]],
 ) -> None:
     deep = b'{"t": ' + b'{"t": ' * 600 + b"1" + b"}" * 601 + b"\n"

@@ -123,7 +123,7 @@ def test_interrupted_stream_reports_its_work_and_ends_with_130(
     assert "Traceback" not in said
 
 
-def test_a_submitted_stream_stops_in_good_order_when_its_jvm_gets_the_signal(
+def test_submitted_stream_stops_cleanly_on_a_signal_to_its_jvm(
     tmp_path: Path, log_root: str, make_log: MakeLog
 ) -> None:
     make_log(t=1).partition("t", 0).append([pa.record_batch({"value": [b"x", b"y"]})])

@@ -69,7 +69,7 @@ def test_fences_and_markers_are_no_rows(
     assert everything.count() == 4
 
 
-def test_a_query_copies_from_one_led_topic_to_another_and_all_is_there_without_brokers(
+def test_query_copies_between_led_topics_and_all_records_persist(
     spark: SparkSession, make_log: MakeLog, log_root: str, tmp_path: Path
 ) -> None:
     log = make_log(source=2, copy=2)
@@ -104,7 +104,7 @@ def test_a_query_copies_from_one_led_topic_to_another_and_all_is_there_without_b
     assert numbers("copy") == expected
 
 
-def test_records_from_before_1970_arrive_through_brokers_with_their_timestamps(
+def test_brokers_keep_timestamps_before_1970(
     spark: SparkSession, make_log: MakeLog, log_root: str
 ) -> None:
     log = make_log(old=1)

@@ -85,7 +85,7 @@ def test_values_that_do_not_fit_are_reported_with_their_reason(spark: SparkSessi
     ]
 
 
-def test_fields_are_found_and_those_that_differ_in_case_only_park_their_rows(
+def test_rows_with_fields_that_differ_in_case_only_are_parked(
     spark: SparkSession,
 ) -> None:
     known = given_fields("id BIGINT")

@@ -168,7 +168,7 @@ def counted(address: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_spark_connect_takes_no_query_without_the_token_that_serve_printed(tmp_path: Path) -> None:
+def test_spark_connect_rejects_a_query_without_the_printed_token(tmp_path: Path) -> None:
     port = str(free_port())
     words = [sys.executable, str(PROGRAM), "--brokers", "1", "--connect-port", port]
     with launched(words, tmp_path) as launcher:

@@ -130,7 +130,7 @@ def test_a_broker_that_is_restarted_in_good_order_fails_no_request(
     assert out_of_order(found) == 0
 
 
-def test_a_topic_that_was_handed_back_is_read_and_written_without_brokers(
+def test_handed_back_topic_is_read_and_written_without_brokers(
     brokers: SparklogCluster, spark: SparkSession, tmp_path: Path
 ) -> None:
     brokers.process.send_signal(signal.SIGINT)

@@ -36,7 +36,7 @@ print(log.load().count())
 """
 
 
-def test_brokers_outlive_executors_and_workers_of_a_standalone_cluster(tmp_path: Path) -> None:
+def test_brokers_survive_lost_executors_and_workers(tmp_path: Path) -> None:
     connect_port = free_port()
     with standalone(tmp_path) as master:
         words = (SUBMIT, "--master", master, "--properties-file")
@@ -62,9 +62,7 @@ def test_brokers_outlive_executors_and_workers_of_a_standalone_cluster(tmp_path:
 
 
 @pytest.mark.parametrize("victim", ["launcher", "JVM"])
-def test_a_lost_driver_loses_no_acknowledged_record_and_leaves_no_process(
-    tmp_path: Path, victim: str
-) -> None:
+def test_lost_driver_leaves_no_process_and_loses_no_record(tmp_path: Path, victim: str) -> None:
     with SparklogCluster(tmp_path / "one", "--brokers", "3") as first:
         client = busy_client(first)
         processes = family(first.process.pid)

@@ -70,7 +70,7 @@ def test_batches_arrive_once_and_in_order_and_go_on_where_they_ended(
     assert len({key.rpartition("/")[0] for key in commits}) == 1, "one query, one writer"
 
 
-def test_a_batch_that_was_published_is_not_published_again_when_spark_forgot(
+def test_published_batch_is_not_published_again_after_a_lost_commit(
     spark: SparkSession, make_log: MakeLog, log_root: str, tmp_path: Path
 ) -> None:
     log = make_log(source=1, t=2)
@@ -122,7 +122,7 @@ def test_complete_mode_appends_every_row_as_kafkas_sink_does(
     assert numbers(log, "complete", 1) == [[10, 20]]
 
 
-def test_update_mode_is_refused_because_spark_offers_it_to_no_python_sink(
+def test_update_mode_is_rejected_as_for_every_python_sink(
     spark: SparkSession, make_log: MakeLog, log_root: str, tmp_path: Path
 ) -> None:
     log = make_log(source=1, update=1)

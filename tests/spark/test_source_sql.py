@@ -77,7 +77,7 @@ def test_options_are_given_where_a_table_is_read(
     assert sum(found) == 2
 
 
-def test_a_table_is_not_made_with_options_that_its_reads_would_not_get(
+def test_create_table_rejects_options_that_reads_would_not_get(
     spark: SparkSession, database: str, log_root: str
 ) -> None:
     for clause in (f"OPTIONS (path '{log_root}', subscribe 't')", f"LOCATION '{log_root}'"):

@@ -76,7 +76,7 @@ def log(make_log: MakeLog) -> Log:
     return made
 
 
-def test_available_now_reads_in_bounded_batches_and_goes_on_from_its_checkpoint(
+def test_available_now_reads_bounded_batches_from_its_checkpoint(
     spark: SparkSession, log: Log, log_root: str, sink: Sink
 ) -> None:
     df = stream(spark, log_root, maxOffsetsPerTrigger="3")

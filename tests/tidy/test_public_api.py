@@ -46,7 +46,7 @@ def test_a_heavy_import_would_be_seen() -> None:
 
 
 @pytest.mark.parametrize("module", ["sparklog", "sparklog.cli.main"])
-def test_importing_loads_neither_spark_nor_a_compiler_nor_a_kafka_client(module: str) -> None:
+def test_import_loads_no_spark_no_compiler_and_no_kafka_client(module: str) -> None:
     assert loaded_by(f"import {module}") == []
 
 

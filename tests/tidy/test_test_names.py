@@ -1,4 +1,4 @@
-"""Names of tests state a subject and an effect: `test_<subject>_<does>_<when>`."""
+"""Names of tests state a subject and an effect, briefly: `test_<subject>_<does>_<when>`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ RIDDLES = re.compile(
     r"(_|$)"
 )
 """Words that stand in a name for the subject or for the effect."""
+LENGTH_MAX = 65
+"""Characters of a name, at most."""
 
 
 def riddles(sources: Iterable[Source]) -> list[str]:
-    """Return the tests whose names hide their subject or their effect."""
+    """Return the tests whose names hide their subject or their effect, or are too long."""
     return [
         f"{source.path}:{node.lineno}: {node.name}"
         for source in sources
         for node in ast.walk(source.syntax())
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and RIDDLES.search(node.name)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         if node.name.startswith("test_")
+        if RIDDLES.search(node.name) or len(node.name) > LENGTH_MAX
     ]
 
 
@@ -42,7 +45,9 @@ def test_names_of_tests_state_subject_and_effect() -> None:
         ("test_cancelled_caller_does_not_stop_the_thread", False),
         ("test_claim_whose_put_was_repeated_is_ours", False),
         ("what_a_helper_returns", False),
+        ("test_" + "a" * 60, False),
+        ("test_" + "a" * 61, True),
     ],
 )
-def test_riddle_is_found_in_names_of_tests_alone(name: str, found: bool) -> None:
+def test_riddle_and_long_name_are_found_in_tests_alone(name: str, found: bool) -> None:
     assert bool(riddles([Source("tests/test_a.py", f"def {name}() -> None: ...\n")])) is found

@@ -98,7 +98,7 @@ def make_job(
         one.kill_all()
 
 
-def test_a_driver_killed_between_the_two_tables_leaves_each_record_once(make_job: MakeJob) -> None:
+def test_driver_killed_between_the_tables_keeps_records_once(make_job: MakeJob) -> None:
     job = make_job("S3")
     write_plan(job.plan, [Point("after append 1", "driver")])
     assert job.run_until_done(2) == 2

@@ -36,7 +36,7 @@ EVERY_STEP = [
 ]
 
 
-def test_a_query_whose_workers_are_killed_at_every_step_writes_each_record_once(
+def test_query_with_killed_workers_writes_each_record_once(
     query: Query,
 ) -> None:
     query.reads_a_topic()
@@ -47,7 +47,7 @@ def test_a_query_whose_workers_are_killed_at_every_step_writes_each_record_once(
     query.check()
 
 
-def test_a_query_whose_driver_is_killed_between_the_steps_writes_each_record_once(
+def test_query_with_a_killed_driver_writes_each_record_once(
     query: Query,
 ) -> None:
     query.reads_files()
@@ -67,7 +67,7 @@ def test_a_sink_that_publishes_without_the_batchs_number_is_caught(query: Query)
         query.check()
 
 
-def test_an_executor_killed_with_staged_work_and_a_slow_twin_leave_each_record_once(
+def test_killed_executor_and_speculative_twin_write_records_once(
     query: Query, tmp_path: Path
 ) -> None:
     """A task that never ends, its work staged: only its twin, which stages too, lets it go on."""

@@ -246,7 +246,7 @@ def test_readers_of_committed_records_see_whole_batches_after_kills(query: Query
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_a_driver_that_is_killed_at_every_step_of_a_transaction_leaves_whole_batches(
+def test_driver_killed_in_a_transaction_leaves_whole_batches(
     query: Query,
 ) -> None:
     query.reads_files()

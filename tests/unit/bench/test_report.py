@@ -52,7 +52,7 @@ def test_an_amount_keeps_the_digits_that_matter(value: float, text: str) -> None
     assert amount(value) == text
 
 
-def test_a_measure_with_two_targets_has_two_lines_and_its_figures_once(results: Results) -> None:
+def test_measure_with_two_targets_has_two_lines(results: Results) -> None:
     assert table_rows(results) == [
         ("count()", "rows/s", "4.00 M", "500 K", "8.00 M", ">= 5x kafka", "8.00x", "yes"),
         ("", "", "", "", "", "time <= 1.5x parquet", "2.00x", "NO"),

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.broker.handlers.test_classic_groups import NEWEST, GroupClient, tell
 
 
-def test_a_broker_logs_joins_and_rebalances_in_lines_that_names_cannot_forge(
+def test_member_names_cannot_forge_log_lines_of_groups(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "sparklog.broker.coordinator.runtime")

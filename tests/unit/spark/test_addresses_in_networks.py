@@ -81,7 +81,7 @@ def run_in(network: str, folder: Path) -> tuple[list[str], bool]:
         "no network",
     ],
 )
-def test_the_advertised_address_leads_to_the_listener_in_every_network(
+def test_advertised_address_reaches_the_listener_in_every_network(
     network: str, own: str, tmp_path: Path
 ) -> None:
     printed, in_namespace = run_in(network, tmp_path)

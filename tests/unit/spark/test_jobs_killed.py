@@ -106,7 +106,7 @@ def check_whole(root: Path) -> None:
 
 
 @pytest.mark.parametrize("job", KEEP)
-def test_a_job_killed_at_any_write_leaves_the_log_whole_and_a_second_run_ends_it(
+def test_job_killed_at_any_write_is_finished_by_a_second_run(
     job: str, runner: Runner, tmp_path: Path
 ) -> None:
     start = tmp_path / "start"

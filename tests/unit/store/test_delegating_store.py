@@ -108,7 +108,7 @@ def test_tidying_is_not_tried_again() -> None:
         retrying(Away("away")).tidy("log")
 
 
-def test_a_store_that_leaves_the_disk_to_the_system_is_counted_and_retried_as_the_other(
+def test_unforced_store_is_counted_and_retried_like_the_forced_one(
     tmp_path: Path,
 ) -> None:
     counting = MeteredStore(FileStore(tmp_path), lambda key: "all")

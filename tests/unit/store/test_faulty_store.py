@@ -54,7 +54,7 @@ def test_refusal_states_if_the_put_may_have_happened(
     assert [info.key for info in memory.list("")] == (["a"] if there else [])
 
 
-def test_a_late_put_appears_after_its_delay_and_finds_the_name_taken_if_it_is() -> None:
+def test_late_put_appears_after_its_delay_unless_the_name_is_taken() -> None:
     store, memory, clock = faulty(Rule(InjectedFault.LATE, PUT, times_max=2, delay_s=5.0))
     assert store.put_if_absent("a", b"late") is PutOutcome.UNKNOWN
     assert store.put_if_absent("b", b"late") is PutOutcome.UNKNOWN

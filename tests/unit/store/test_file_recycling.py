@@ -179,7 +179,7 @@ def test_loser_of_the_link_race_returns_the_spare_file(
 # After a power cut
 
 
-def test_a_file_is_written_only_when_the_loss_of_its_name_is_on_the_disk(
+def test_file_is_reused_only_once_its_removal_is_on_the_disk(
     store: FileStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.put_if_absent("log/retired", DATA)
@@ -201,7 +201,7 @@ def test_a_file_is_written_only_when_the_loss_of_its_name_is_on_the_disk(
     assert inodes.index(spare) == 2, "after the first folder that was forced from the start"
 
 
-def test_a_file_is_written_when_everything_before_is_on_the_disk_and_not_more(
+def test_fsync_of_a_folder_frees_only_files_retired_before_it(
     store: FileStore, folder: Path
 ) -> None:
     have_spare(store, folder)
@@ -219,7 +219,7 @@ def test_a_file_is_written_when_everything_before_is_on_the_disk_and_not_more(
     assert inode(folder, "4") == late
 
 
-def test_a_disk_that_fails_to_force_a_folder_gets_no_more_of_its_files_written(
+def test_failed_fsync_of_a_folder_ends_recycling_of_its_files(
     store: FileStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.put_if_absent("log/retired", DATA)
@@ -279,7 +279,7 @@ def test_a_reader_of_a_file_that_is_written_anew_finds_no_object(
     assert store.get("log/2") == OTHER
 
 
-def test_a_reader_of_a_name_that_comes_again_on_the_same_file_reads_again(
+def test_reader_retries_if_its_name_returns_on_the_same_file(
     store: FileStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.put_if_absent("log/0", DATA)
@@ -345,7 +345,7 @@ def test_a_folder_keeps_so_many_bytes(
     assert len(hidden(folder)) == 2, "there is room again for what was written anew"
 
 
-def test_a_large_file_is_deleted_and_large_objects_get_files_of_their_own(
+def test_large_files_are_not_recycled(
     store: FileStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_recycling, "SPARE_BYTES_MAX", len(DATA))

@@ -141,7 +141,7 @@ def test_retries_of_all_threads_together_are_rationed() -> None:
     assert store.counters.failures() == {"get": 40}
 
 
-def test_the_budget_spaces_retries_out_once_the_burst_is_spent_and_fills_up_again() -> None:
+def test_retry_budget_spaces_retries_out_after_the_burst() -> None:
     budget = RetryBudget(burst=2, per_s=4.0)
     assert [budget.reserve(0.0) for _ in range(4)] == [0.0, 0.0, 0.25, 0.5]
     budget.give_back()

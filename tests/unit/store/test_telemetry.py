@@ -66,7 +66,7 @@ def test_percentiles_are_of_the_latest() -> None:
     assert (latencies.percentile(0.95), latencies.percentile(1.0)) == (96, 100)
 
 
-def test_a_forked_child_makes_its_own_value_and_never_drops_its_parents() -> None:
+def test_forked_child_has_its_own_value_and_keeps_its_parents() -> None:
     dropped: list[int] = []
 
     class Value:

@@ -40,7 +40,7 @@ def test_loser_of_a_metadata_race_decides_again() -> None:
     world.run(story())
 
 
-def test_decisions_that_come_together_are_one_append_and_see_each_other() -> None:
+def test_concurrent_decisions_share_an_append_and_see_each_other() -> None:
     world = World()
 
     async def story() -> None:

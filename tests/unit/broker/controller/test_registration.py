@@ -17,7 +17,7 @@ def earlier(image: MetadataImage) -> list[Record]:
     return [ClusterRecord(CLUSTER_ID)]
 
 
-def test_registration_keeps_the_id_and_adds_a_secret_when_the_log_has_none() -> None:
+def test_registration_keeps_the_id_and_adds_a_missing_secret() -> None:
     world = World()
 
     async def scenario() -> None:

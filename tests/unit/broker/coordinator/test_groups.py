@@ -25,7 +25,7 @@ async def store(node: ToyNode, group_id: str, **values: str | None) -> MetadataI
     return await node.metadata.decide(lambda image: records)
 
 
-def test_group_settings_of_a_newer_version_are_ignored_and_logged_once(
+def test_group_settings_of_a_newer_version_are_ignored_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def story(node: ToyNode) -> None:

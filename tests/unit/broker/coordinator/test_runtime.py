@@ -307,7 +307,7 @@ def test_an_event_that_breaks_costs_a_look_at_the_log_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("what", ["a bug", "too much for one batch"])
-def test_a_shard_that_breaks_when_it_is_made_is_made_again_less_and_less_often(
+def test_shard_that_breaks_at_load_is_reloaded_with_growing_pauses(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World()

@@ -185,7 +185,7 @@ def test_a_second_producer_fences_the_first() -> None:
 
 
 @BOTH
-def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(version: int) -> None:
+def test_expired_transaction_is_aborted_and_its_producer_fenced(version: int) -> None:
     cluster = LiveCluster()
 
     async def story() -> None:
@@ -248,7 +248,7 @@ def test_batches_keep_their_order_while_the_first_is_verified() -> None:
     cluster.run(story())
 
 
-def test_the_next_transaction_may_begin_before_the_last_one_has_its_markers() -> None:
+def test_next_transaction_begins_before_the_last_markers_are_written() -> None:
     cluster = LiveCluster()
 
     async def story() -> None:
@@ -319,7 +319,7 @@ def test_a_batch_that_was_sent_twice_is_there_once() -> None:
     cluster.run(story())
 
 
-def test_an_end_that_was_sent_twice_is_one_and_a_producer_may_go_on_after_an_error() -> None:
+def test_repeated_end_counts_once_and_the_producer_recovers() -> None:
     cluster = LiveCluster()
 
     async def story() -> None:
@@ -450,7 +450,7 @@ def test_administrators_see_transactions_and_end_them() -> None:
     cluster.run(story())
 
 
-def test_the_state_of_a_transactional_id_is_in_the_log_that_clients_read() -> None:
+def test_clients_can_read_the_log_of_transaction_states() -> None:
     cluster = LiveCluster()
 
     async def story() -> None:

@@ -74,7 +74,7 @@ def test_broker_may_send_requests_that_clients_may_not() -> None:
     tell(story)
 
 
-def test_a_client_ends_a_transaction_only_by_an_abort_in_a_topic_of_users() -> None:
+def test_client_may_only_abort_transactions_and_only_in_user_topics() -> None:
     async def story(node: ToyNode) -> None:
         await given(node)
         await given(node, "__transaction_state")

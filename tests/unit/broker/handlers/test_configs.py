@@ -208,7 +208,7 @@ def test_settings_are_replaced_as_a_whole() -> None:
     tell(story)
 
 
-def test_defaults_of_all_topics_are_set_under_brokers_names_without_an_id() -> None:
+def test_topic_defaults_are_set_as_cluster_wide_broker_configs() -> None:
     async def story(node: ToyNode) -> None:
         await node.ask(create_topics("t"))
         request = alter_configs(
@@ -304,7 +304,7 @@ def test_settings_of_a_newer_version_are_shown_and_survive_changes() -> None:
     tell(story)
 
 
-def test_values_of_a_newer_version_hinder_no_change_and_can_be_removed() -> None:
+def test_configs_of_a_newer_version_can_be_removed_and_block_nothing() -> None:
     codec, policy, session = "compression.type", "cleanup.policy", "consumer.session.timeout.ms"
     newer: list[Record] = [
         ConfigRecord("t", codec, "brotli"),

@@ -217,7 +217,7 @@ def test_throttle_time_is_capped_for_a_huge_debt() -> None:
     tell(story)
 
 
-def test_clients_that_spend_little_are_forgotten_and_those_that_owe_are_not() -> None:
+def test_quotas_forget_idle_clients_but_not_throttled_ones() -> None:
     async def story(node: ToyNode) -> None:
         quotas = {entity_of({"client-id": None}): {PRODUCER_BYTE_RATE: 1e9}}
         assert node.throttle.charge(quotas, PRODUCER_BYTE_RATE, "big", 1 << 40)

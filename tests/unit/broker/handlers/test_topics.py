@@ -132,7 +132,7 @@ def test_metadata_names_all_topics_when_none_is_named() -> None:
 
 
 @pytest.mark.parametrize("name", [None, ""])
-def test_metadata_finds_a_topic_by_its_id_when_the_name_is_null_or_empty(name: str | None) -> None:
+def test_metadata_finds_a_topic_by_its_id_without_a_name(name: str | None) -> None:
     async def story(node: ToyNode) -> None:
         (made,) = (await node.ask(create_topics("t"))).topics
         for topic_id, found in ((made.topic_id, "t"), (UUID(int=7), None)):
@@ -238,7 +238,7 @@ def test_named_snapshots_keep_objects_of_a_deleted_topic() -> None:
     tell(story)
 
 
-def test_a_topic_with_a_value_of_a_newer_version_is_deleted_with_its_objects() -> None:
+def test_topic_with_configs_of_a_newer_version_can_be_deleted() -> None:
     newer: list[Record] = [ConfigRecord("t", "compression.type", "brotli")]
 
     async def story(node: ToyNode) -> None:

@@ -54,7 +54,7 @@ def test_client_distinguishes_a_dead_peer_from_a_silent_one() -> None:
     tell(silent_about_metadata, story)
 
 
-def test_a_connection_that_fails_after_its_caller_gave_up_is_no_error_of_asyncio(
+def test_failure_of_an_abandoned_connect_is_not_reported_by_asyncio(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     complaints: list[dict[str, Any]] = []
@@ -106,7 +106,7 @@ def test_an_answer_that_is_garbage_is_as_good_as_none() -> None:
     asyncio.run(run())
 
 
-def test_a_call_that_is_late_ends_those_behind_it_and_the_next_one_connects_anew() -> None:
+def test_late_call_fails_later_calls_and_the_next_one_reconnects() -> None:
     async def story(server: Server, address: Address) -> None:
         network = TcpNetwork("broker 1")
         late = asyncio.ensure_future(network.call(address, metadata(), timeout_s=0.05))
@@ -121,7 +121,7 @@ def test_a_call_that_is_late_ends_those_behind_it_and_the_next_one_connects_anew
     tell(silent_about_metadata, story)
 
 
-def test_a_call_that_is_cancelled_does_not_end_those_behind_it_when_it_would_be_late() -> None:
+def test_timeout_of_a_cancelled_call_does_not_fail_later_calls() -> None:
     asked = asyncio.Event()
 
     async def handler(request: Any, context: RequestContext) -> Any:

@@ -161,7 +161,7 @@ def test_change_waits_for_earlier_requests_and_delays_later_ones() -> None:
     assert log == [f"{what} {name}" for name in order for what in ("start", "end")]
 
 
-def test_commits_of_offsets_gather_in_the_order_in_which_they_were_sent() -> None:
+def test_offset_commits_gather_in_the_order_of_arrival() -> None:
     sent = ["a", "b", "c"]
     begun: list[str] = []
     all_began = asyncio.Event()
@@ -200,7 +200,7 @@ def test_a_request_may_have_no_answer() -> None:
     tell(handler, story)
 
 
-def test_a_version_of_api_versions_from_the_future_is_answered_in_the_oldest_form() -> None:
+def test_future_version_of_api_versions_gets_the_oldest_response() -> None:
     async def story(server: Server, address: Address) -> None:
         client = await Client.connect(address)
         body = struct.pack(">hhi", 18, 99, 7) + b"future"
@@ -449,7 +449,7 @@ def test_a_request_larger_than_the_whole_budget_is_let_in_alone() -> None:
     assert intake.used_bytes == 10
 
 
-def test_a_request_larger_than_half_of_the_budget_leaves_the_other_half_while_it_arrives() -> None:
+def test_arriving_large_request_leaves_half_of_the_budget_free() -> None:
     intake = RequestMemoryPool(10)
     assert intake.reserve(10)
     assert not intake.reserve(1)

@@ -30,7 +30,7 @@ def half_a_frame(size: int, sent: int) -> bytes:
     return struct.pack(">i", size) + bytes(sent)
 
 
-def test_large_requests_that_never_arrive_leave_half_of_the_intake_to_others() -> None:
+def test_unfinished_large_requests_leave_half_of_the_memory_free() -> None:
     async def handler(_request: Any, _context: RequestContext) -> Any:
         return versions()
 

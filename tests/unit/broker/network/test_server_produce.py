@@ -210,7 +210,7 @@ def test_a_client_that_is_gone_is_answered_in_vain() -> None:
     broker.serve(story())
 
 
-def test_a_client_over_its_quota_is_answered_at_once_and_then_not_listened_to() -> None:
+def test_client_over_its_quota_gets_a_response_and_is_then_muted() -> None:
     broker = Broker()
 
     async def story() -> None:
@@ -234,7 +234,7 @@ def test_a_client_over_its_quota_is_answered_at_once_and_then_not_listened_to() 
     broker.serve(story())
 
 
-def test_longest_throttle_time_counts_and_a_closed_connection_has_none() -> None:
+def test_longest_throttle_time_counts_except_at_a_closed_connection() -> None:
     broker = Broker()
 
     async def story() -> None:

@@ -77,7 +77,7 @@ def test_idle_cluster_makes_one_request_a_second() -> None:
     cluster.run(story())
 
 
-def test_a_killed_broker_is_fenced_at_once_and_its_partitions_led_by_others() -> None:
+def test_killed_broker_is_fenced_and_its_partitions_get_new_leaders() -> None:
     cluster = ToyCluster()
 
     async def story() -> None:
@@ -322,7 +322,7 @@ def test_a_broker_is_stopped_while_it_begins_anew() -> None:
     cluster.run(story())
 
 
-def test_a_broker_that_leaves_hands_over_and_the_last_one_leaves_the_log_open() -> None:
+def test_leaving_broker_hands_over_and_the_last_one_opens_the_log() -> None:
     cluster = ToyCluster()
 
     async def story() -> None:

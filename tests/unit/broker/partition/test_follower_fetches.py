@@ -19,7 +19,7 @@ def ends(cluster: ReplicaCluster, where: PartitionId) -> list[int]:
     return [b.replicas.roles.replicas[where].held.tail.end_offset for b in cluster.brokers.values()]
 
 
-def test_followers_have_a_batch_while_it_is_put_and_while_the_store_is_away() -> None:
+def test_followers_fetch_a_batch_during_its_put_and_an_outage() -> None:
     world = World()
 
     async def story() -> None:
@@ -60,7 +60,7 @@ def test_batches_of_one_put_are_fetched_together() -> None:
     world.run(story())
 
 
-def test_a_partition_that_rests_is_answered_about_as_soon_as_it_has_news() -> None:
+def test_resting_partition_is_returned_once_it_changes() -> None:
     world = World()
 
     async def story() -> None:

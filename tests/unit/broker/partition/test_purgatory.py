@@ -206,7 +206,7 @@ def test_unfolding_waits_in_turn_and_runs_oversize_work_alone() -> None:
     world.run(story())
 
 
-def test_a_refused_batch_keeps_no_decompressed_records_when_it_is_remembered() -> None:
+def test_remembered_rejected_batch_keeps_no_decompressed_records() -> None:
     batch = raw_batch([record(0, bytes(100_000))], codec=Codec.ZSTD)
     rules = BatchRules(max_message_bytes=1 << 20, decompressed_bytes_max=50_000)
     (refused,) = check_all([(batch, rules)], 0)

@@ -88,9 +88,7 @@ WINDOWS = {"first window": 1, "middle window": 3, "newest window": 6}
 @pytest.mark.parametrize("kind", [*WINDOWS, "seal"])
 @pytest.mark.parametrize("harm", ["flipped", "cut", "zeroed", "deleted"])
 @pytest.mark.parametrize("when", ["at rest", "while serving"])
-def test_a_broker_gives_no_offset_twice_when_its_write_ahead_log_is_damaged(
-    kind: str, harm: str, when: str
-) -> None:
+def test_damaged_write_ahead_log_causes_no_double_offset(kind: str, harm: str, when: str) -> None:
     world = World()
 
     async def scenario() -> None:
@@ -159,9 +157,7 @@ def test_a_broker_gives_no_offset_twice_when_its_write_ahead_log_is_damaged(
 
 @pytest.mark.parametrize("kind", ["log", "manifest"])
 @pytest.mark.parametrize("harm", ["flipped", "cut", "zeroed", "deleted"])
-def test_a_broker_gives_no_offset_twice_when_an_object_is_damaged_while_it_serves(
-    kind: str, harm: str
-) -> None:
+def test_object_damaged_while_serving_causes_no_double_offset(kind: str, harm: str) -> None:
     world = World()
 
     async def story() -> None:

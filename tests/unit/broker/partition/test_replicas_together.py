@@ -75,7 +75,7 @@ def test_in_memory_mode_two_brokers_acknowledge_without_the_storage() -> None:
 
 
 @pytest.mark.parametrize("mode", ["storage", "memory"])
-def test_acks_1_is_answered_by_the_wal_or_one_follower_and_by_nothing_less(mode: str) -> None:
+def test_acks_1_waits_for_the_wal_or_one_follower(mode: str) -> None:
     world = World()
 
     async def story() -> None:
@@ -261,7 +261,7 @@ def test_a_chain_of_leaders_that_die_while_they_recover_loses_nothing() -> None:
     world.run(story())
 
 
-def test_a_paused_leader_wakes_deposed_and_its_unacknowledged_record_is_nowhere() -> None:
+def test_paused_leader_wakes_deposed_and_loses_unacknowledged_records() -> None:
     world = World()
 
     async def story() -> None:
@@ -316,7 +316,7 @@ def test_follower_that_diverged_continues_from_the_flushed_end() -> None:
     world.run(story())
 
 
-def test_a_follower_that_lags_leaves_the_in_sync_replicas_and_comes_back() -> None:
+def test_lagging_follower_leaves_the_isr_and_rejoins() -> None:
     world = World()
 
     async def story() -> None:
@@ -339,7 +339,7 @@ def test_a_follower_that_lags_leaves_the_in_sync_replicas_and_comes_back() -> No
     world.run(story())
 
 
-def test_a_restarted_follower_counts_again_only_once_it_has_everything() -> None:
+def test_restarted_follower_rejoins_the_isr_once_it_has_all_records() -> None:
     world = World()
 
     async def story() -> None:
@@ -398,7 +398,7 @@ def test_a_led_partition_is_handed_over_without_losing_a_beat() -> None:
     world.run(story())
 
 
-def test_a_drained_broker_leaves_nothing_behind_that_must_be_recovered() -> None:
+def test_drained_broker_leaves_nothing_to_recover() -> None:
     world = World()
 
     async def story() -> None:

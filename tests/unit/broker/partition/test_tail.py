@@ -47,7 +47,7 @@ def test_append_that_leaves_the_queue_early_blocks_no_other() -> None:
     loop.close()
 
 
-def test_requests_for_several_partitions_neither_overtake_nor_block_each_other() -> None:
+def test_multi_partition_requests_neither_overtake_nor_deadlock() -> None:
     loop = new_virtual_loop()
     one, other = AppendQueue(), AppendQueue()
     seen: list[str] = []

@@ -18,7 +18,7 @@ from tests.harness.broker_world import World
 from tests.harness.replica_cluster import TOPIC, alone, batch, together
 
 
-def test_a_batch_is_not_taken_before_the_refused_one_that_was_sent_before_it() -> None:
+def test_batch_is_not_appended_before_an_earlier_rejected_one() -> None:
     world = World()
 
     async def story() -> None:

@@ -11,7 +11,7 @@ from tests.harness.broker_world import World
 from tests.harness.replica_cluster import ACKS_ALL, ReplicaCluster, batch
 
 
-def test_a_request_of_which_some_is_refused_holds_the_memory_of_the_rest() -> None:
+def test_partly_rejected_request_keeps_the_memory_of_the_rest() -> None:
     world = World()
 
     async def story() -> None:

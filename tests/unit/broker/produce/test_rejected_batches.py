@@ -80,7 +80,7 @@ def test_a_batch_waits_for_one_that_may_be_at_an_earlier_leader() -> None:
     _check(refusals, 3, STRAGGLER_S + 1, may_have_stragglers=True)
 
 
-def test_a_batch_waits_for_one_that_was_refused_before_its_topic_was_known() -> None:
+def test_batch_waits_for_one_rejected_before_its_topic_was_known() -> None:
     refusals = RejectedBatches()
     named = PartitionId("by name", 0)
     refusals.note(named, _sent(3), now_s=0.0, is_retried=True)

@@ -180,7 +180,7 @@ def test_leaders_notice_that_retention_moved_the_log_start() -> None:
     world.run(story())
 
 
-def test_coordinators_load_compacted_state_and_readers_see_merged_transactions() -> None:
+def test_compacted_state_loads_and_merged_transactions_are_read() -> None:
     cluster = LiveCluster()
 
     async def story() -> None:

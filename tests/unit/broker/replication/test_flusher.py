@@ -44,7 +44,7 @@ def test_a_flush_is_overdue_for_as_long_as_the_store_is_away() -> None:
     world.run(story())
 
 
-def test_no_flush_is_overdue_while_segment_after_segment_of_a_busy_partition_is_stored() -> None:
+def test_busy_partition_is_not_overdue_while_segments_are_stored() -> None:
     world = World()
 
     async def story() -> None:
@@ -62,7 +62,7 @@ def test_no_flush_is_overdue_while_segment_after_segment_of_a_busy_partition_is_
     world.run(story())
 
 
-def test_partitions_written_to_from_one_moment_on_are_flushed_one_after_the_other() -> None:
+def test_flushes_of_partitions_written_together_are_spread() -> None:
     world = World()
 
     async def story() -> None:

@@ -60,7 +60,7 @@ def run(story: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(story, 10))
 
 
-def test_internal_partitions_take_few_places_beside_others_and_all_afterwards() -> None:
+def test_internal_partitions_get_few_slots_beside_others() -> None:
     async def story() -> None:
         recoveries = Recoveries()
         internal = [f"internal {n}" for n in range(RECOVERIES_MAX + 1)]

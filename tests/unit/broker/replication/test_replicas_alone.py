@@ -75,7 +75,7 @@ def test_records_are_not_acknowledged_or_visible_during_an_outage() -> None:
 
 
 @pytest.mark.parametrize("commit", ["storage", "memory"])
-def test_acks_1_of_one_replica_is_answered_when_the_record_can_be_read(commit: str) -> None:
+def test_acks_1_of_one_replica_waits_until_the_record_is_readable(commit: str) -> None:
     world = World()
 
     async def story() -> None:
@@ -88,7 +88,7 @@ def test_acks_1_of_one_replica_is_answered_when_the_record_can_be_read(commit: s
     world.run(story())
 
 
-def test_committed_records_are_flushed_in_time_and_then_read_from_storage() -> None:
+def test_committed_records_are_flushed_and_read_from_storage() -> None:
     world = World()
 
     async def story() -> None:
@@ -148,7 +148,7 @@ def test_new_incarnation_recovers_acknowledged_records(wait_s: float) -> None:
     world.run(story())
 
 
-def test_a_sealed_incarnation_stops_at_once_and_acknowledges_nothing_more() -> None:
+def test_sealed_incarnation_stops_and_acknowledges_nothing() -> None:
     world = World()
 
     async def story() -> None:
@@ -269,7 +269,7 @@ def test_records_are_deleted_up_to_an_offset_even_unflushed_ones() -> None:
     world.run(story())
 
 
-def test_producers_wait_for_memory_when_the_storage_is_slow_and_nothing_is_lost() -> None:
+def test_producers_wait_for_memory_when_the_storage_is_slow() -> None:
     world = World()
 
     async def story() -> None:
@@ -291,7 +291,7 @@ def test_producers_wait_for_memory_when_the_storage_is_slow_and_nothing_is_lost(
     world.run(story())
 
 
-def test_batches_of_one_partition_are_appended_in_the_order_of_the_calls() -> None:
+def test_batches_of_a_partition_are_appended_in_call_order() -> None:
     world = World()
 
     async def story() -> None:
@@ -371,7 +371,7 @@ def test_leader_that_cannot_read_metadata_rejects_no_producer() -> None:
     world.run(story())
 
 
-def test_a_request_for_several_partitions_is_not_overtaken_in_one_of_them() -> None:
+def test_multi_partition_request_is_not_overtaken_in_any_partition() -> None:
     world = World()
 
     async def story() -> None:

@@ -92,7 +92,7 @@ def test_a_take_over_is_a_few_requests_one_after_the_other() -> None:
     assert take_over(1).took_s < ROUND_TRIPS * ROUND_TRIP_S
 
 
-def test_the_dead_brokers_log_is_read_once_and_each_partition_by_few_requests() -> None:
+def test_recovery_reads_a_dead_brokers_log_once() -> None:
     few, many = take_over(1), take_over(20)
     assert few.requests < 2 * REQUESTS_PER_PARTITION
     assert many.requests - few.requests == 19 * REQUESTS_PER_PARTITION
@@ -269,7 +269,7 @@ def test_log_has_one_line_for_many_partitions_and_details_at_debug(
     world.run(story())
 
 
-def test_a_killed_leader_is_succeeded_within_two_seconds_over_a_slow_store() -> None:
+def test_killed_leader_has_a_successor_in_2_s_over_a_slow_store() -> None:
     cluster = LiveCluster()
 
     async def story() -> None:

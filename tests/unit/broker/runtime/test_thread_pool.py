@@ -40,7 +40,7 @@ def test_result_or_error_of_a_function_reaches_the_caller() -> None:
     tell(story)
 
 
-def test_no_more_threads_start_than_there_is_work_for_nor_than_allowed() -> None:
+def test_pool_starts_no_more_threads_than_work_or_limit() -> None:
     async def story(pool: ThreadPool) -> None:
         for _ in range(5):
             await pool.submit(int)

@@ -375,7 +375,7 @@ def test_slow_puts_start_a_linger_apart_and_idle_ones_at_once() -> None:
     world.run(story())
 
 
-def test_a_disk_that_stalls_for_a_moment_is_not_taken_for_a_slow_store() -> None:
+def test_short_stall_of_a_disk_does_not_make_the_store_slow() -> None:
     near, stalled = zip(*(puts_before_and_in_a_stall(seed) for seed in range(9)), strict=True)
     assert min(near) >= 40
     assert median(stalled) >= 15  # as fast as they end; a linger apart they would be five

@@ -42,7 +42,7 @@ def _pace(
     return pace
 
 
-def test_a_window_takes_batches_up_to_its_limit_and_the_first_however_large() -> None:
+def test_window_has_a_size_limit_but_always_takes_the_first_batch() -> None:
     large, small = (WalBatch("topic", 0, 0, 0, bytes(size)) for size in (1001, 400))
     full = WalWindow(batches=[small, small], size_bytes=800)
     assert WalWindow().takes(large, LIMITS)

@@ -74,14 +74,14 @@ def test_upkeep_reads_only_the_named_topics_when_all_have_replicas() -> None:
     assert topics.read == {"b"}
 
 
-def test_upkeep_places_after_all_partitions_of_the_image_when_replicas_are_missing() -> None:
+def test_upkeep_places_missing_replicas_after_all_partitions() -> None:
     placed = created(created(brokers(), "a", (0,)), "b", ())
     records = upkeep(placed, ["b"], 1)
     leaders = [record.leader for record in records if isinstance(record, PartitionRecord)]
     assert leaders == [(PARTITIONS + n) % BROKERS for n in range(PARTITIONS)]
 
 
-def test_changed_topics_are_those_of_another_object_when_images_are_compared() -> None:
+def test_changed_topics_are_found_by_object_identity() -> None:
     before = created(created(brokers(), "a", (0,)), "b", (0,))
     after = applied(before, ConfigRecord("b", "retention.ms", "1"))
     assert [topic.name for topic in after.changed_topics(before)] == ["b"]

@@ -57,7 +57,7 @@ KAFKA_DEFAULTS: dict[str, tuple[SettingType, Value]] = {
 }
 
 
-def test_every_topic_setting_of_kafka_is_known_with_its_kind_and_default() -> None:
+def test_kafka_topic_settings_have_their_kind_and_default() -> None:
     ours = {
         name: (s.kind, s.default if s.kafka_default is None else s.kafka_default)
         for name, s in TOPIC_SETTINGS.items()
@@ -167,7 +167,7 @@ def test_removing_settings_needs_names_only() -> None:
     check_topic_config_names(["retention.ms", "sparklog.commit"])
 
 
-def test_compaction_lags_that_contradict_each_other_are_refused_together() -> None:
+def test_contradicting_compaction_lags_are_rejected() -> None:
     lags = {"min.compaction.lag.ms": "1001", "max.compaction.lag.ms": "1000"}
     with pytest.raises(InvalidConfig, match=r"min.compaction.lag.ms=1001 max.*=1000"):
         parse_topic_configs(lags)

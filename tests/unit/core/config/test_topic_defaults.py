@@ -17,7 +17,7 @@ from sparklog.core.errors import InvalidConfig
 OF_TOPICS_ALONE = 6
 
 
-def test_every_setting_but_those_of_single_topics_has_a_default_of_its_own_name() -> None:
+def test_topic_settings_have_cluster_defaults_of_their_own_name() -> None:
     assert len(DEFAULT_SETTINGS) - 1 == len(DEFAULT_NAMES) == len(TOPIC_SETTINGS) - OF_TOPICS_ALONE
     assert DEFAULT_NAMES["retention.ms"] == "log.retention.ms"
     assert DEFAULT_NAMES["max.message.bytes"] == "message.max.bytes"

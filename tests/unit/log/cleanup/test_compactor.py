@@ -230,7 +230,7 @@ def test_segments_of_two_leaders_are_not_made_one() -> None:
     assert runs == [entries[:3]], "three at the end are too few yet"
 
 
-def test_records_without_a_time_are_protected_by_the_age_of_their_object() -> None:
+def test_age_of_the_object_protects_records_without_timestamp() -> None:
     """`min.compaction.lag.ms` did not hold for them, and they kept neighbours from merging."""
     timeless = tuple(Entry(n, n + 1, f"o{n}", 10, 1, -1, -1, 0, "n") for n in range(3))
     view = PartitionView(LAYOUT, Manifest(1, "n", 0, 3, timeless))

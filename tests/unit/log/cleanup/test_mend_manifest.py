@@ -67,7 +67,7 @@ def test_a_damaged_manifest_is_left_when_all_it_covered_was_deleted(
     assert_no_repair_takes_offsets_again(store, clock, pool)
 
 
-def test_damaged_manifests_are_left_when_a_late_append_took_a_merged_objects_offsets(
+def test_damaged_manifest_stays_if_a_late_append_took_its_offsets(
     pool: ThreadPoolExecutor,
 ) -> None:
     clock = ManualClock()

@@ -214,7 +214,7 @@ def test_object_never_in_a_manifest_waits_as_long(
     assert len(collect(store, clock)) == 1
 
 
-def test_staged_objects_of_dead_tasks_go_by_age_and_published_ones_stay(
+def test_old_staged_objects_are_deleted_unless_published(
     store: MemoryStore, clock: ManualClock, log: PartitionLog
 ) -> None:
     dead, decided, published = (log.stage([batch([b"%d" % n])]) for n in range(3))
@@ -294,7 +294,7 @@ def test_names_of_others_are_left_alone(
     assert collect(store, clock) == [LAYOUT.chain_name(0)]
 
 
-def test_retention_moves_the_log_start_of_a_led_partition_beside_its_leader(
+def test_retention_moves_the_log_start_of_a_led_partition(
     store: MemoryStore, clock: ManualClock, log: PartitionLog
 ) -> None:
     log.append([numbered(0, 3)])

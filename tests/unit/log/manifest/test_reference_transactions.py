@@ -113,7 +113,7 @@ def test_manifest_includes_only_decided_references() -> None:
 OTHER_AT_START = replace(OTHER, base_offset=0, end_offset=5)
 
 
-def test_a_fence_before_an_open_transaction_is_left_in_the_tail_with_it() -> None:
+def test_fence_before_an_open_transaction_stays_in_the_tail() -> None:
     fence = draft_fence(LAYOUT, NONCE, leader_epoch=1, led=True)
     view = chain(marker(0, commit=True, producer=9), fence.placed(1), fence.placed(1))
     assert with_tail(view, 0).position == (1, 2)
@@ -145,7 +145,7 @@ def test_retention_stops_before_an_open_transaction() -> None:
     assert raised.log_start_offset == 5
 
 
-def test_each_object_of_an_open_transaction_has_its_part_of_the_sequence() -> None:
+def test_each_object_of_a_transaction_has_its_own_sequences() -> None:
     view = chain(FIRST, OTHER)
     segments = [one.segment for one in view.tail]
     first, second, third = (written_by(segments, entry) for entry in view.entries)

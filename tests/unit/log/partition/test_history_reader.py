@@ -103,7 +103,7 @@ def test_a_fence_is_no_batch_for_consumers(world: World) -> None:
     assert (history.batches, history.next_offset) == ([], 0)
 
 
-def test_a_read_begins_with_the_batch_that_holds_the_offset_and_ends_at_the_limits(
+def test_read_begins_at_the_batch_of_the_offset_and_ends_at_limits(
     world: World,
 ) -> None:
     world.log.append([batch([b"x" * 1000] * 500)])

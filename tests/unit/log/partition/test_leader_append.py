@@ -80,7 +80,7 @@ def test_direct_readers_see_flushed_records_and_fences_take_no_offset(
     assert on(store, refresh(COLD)) == view
 
 
-def test_a_direct_writer_is_sent_to_the_broker_until_the_partition_is_handed_back(
+def test_direct_writer_is_rejected_until_the_hand_back(
     store: ObjectStore,
 ) -> None:
     early = open_partition(store)
@@ -307,7 +307,7 @@ def test_a_segment_ends_when_it_keeps_much_unread() -> None:
     assert (rest.batches, len(rest.segment.unread), rest.segment.rows) == (3, 2, 1)
 
 
-def test_a_batch_that_its_topic_takes_is_stored_however_far_it_unfolds() -> None:
+def test_accepted_batch_of_any_decompressed_size_is_stored() -> None:
     data = raw_batch([record(0, bytes(DECOMPRESSED_BYTES_MAX))], codec=Codec.ZSTD)
     one = drafted([data])
     assert (one.segment.rows, one.segment.unread) == (1, ())

@@ -76,7 +76,7 @@ def test_an_append_never_continues_behind_a_damaged_segment(store: MemoryStore) 
         open_partition(store).append([numbered(5, 1)])
 
 
-def test_records_are_read_by_an_older_manifest_when_the_newest_is_damaged(
+def test_older_manifest_is_read_when_the_newest_is_damaged(
     store: MemoryStore,
 ) -> None:
     log = open_partition(store)

@@ -31,7 +31,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_a_damaged_fence_is_passed_over_where_the_segment_after_it_can_be_read(
+def test_damaged_fence_is_skipped_before_a_readable_segment(
     pool: ThreadPoolExecutor, gone: bool
 ) -> None:
     clock = ManualClock()

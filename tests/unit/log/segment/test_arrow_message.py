@@ -67,9 +67,7 @@ def test_other_readers_take_both(codec: str) -> None:
 
 @pytest.mark.parametrize("codec", [*CODECS, "none"])
 @pytest.mark.parametrize("about_bytes", [10, 1_000_000])
-def test_a_file_finished_in_place_is_the_same_and_fits_the_memory_or_gets_its_own(
-    codec: str, about_bytes: int
-) -> None:
+def test_file_finished_in_place_is_equal_and_fits_its_memory(codec: str, about_bytes: int) -> None:
     values = pa.array([noise(100, i) for i in range(ROWS)], pa.binary())
     rows = pa.RecordBatch.from_arrays([values], ["noise"])
     about = {"about": "x" * about_bytes}

@@ -192,9 +192,7 @@ def test_a_stretch_of_text_in_noise_is_seen_wherever_it_lies(at: int, mark: int)
 
 
 @given(st.integers(1, 56 << 10), st.integers(SAMPLED_BYTES_MIN, 2 * MIB))
-def test_noise_that_comes_again_within_the_window_is_compressed_as_well_as_ever(
-    every_bytes: int, size_bytes: int
-) -> None:
+def test_noise_repeated_within_the_window_is_compressed(every_bytes: int, size_bytes: int) -> None:
     data = (NOISE[:every_bytes] * (size_bytes // every_bytes + 1))[:size_bytes]
     assert stored_bytes(data, LZ4) == LZ4.compress(data, asbytes=False).size
 

@@ -86,7 +86,7 @@ def test_sequences_go_on_at_zero_after_the_last() -> None:
         states.check(header(3))
 
 
-def test_producers_are_forgotten_after_the_expiration_unless_their_transaction_is_open() -> None:
+def test_expired_producers_are_forgotten_unless_in_a_transaction() -> None:
     states = ProducerStates()
     states.record(header(0), 0, 1_000)
     states.record(header(0, producer_id=10), 1, 1_500)
@@ -99,7 +99,7 @@ def test_producers_are_forgotten_after_the_expiration_unless_their_transaction_i
     assert states.check(header(5)) is None
 
 
-def test_a_replaced_coordinator_and_a_fenced_producer_end_no_transaction() -> None:
+def test_old_coordinator_or_fenced_producer_ends_no_transaction() -> None:
     states = ProducerStates()
     states.record_marker(9, 4, EndTransactionMarker(is_commit=False, coordinator_epoch=7), 0, 1)
     states.check_marker(9, 4, 7)
@@ -160,7 +160,7 @@ def test_sequence_after_a_marker_of_unknown_batches_may_be_any() -> None:
         states.check(header(0, epoch=3))
 
 
-def test_a_transaction_that_ended_after_another_inside_it_is_found_with_it() -> None:
+def test_transaction_that_encloses_another_is_found_with_it() -> None:
     states = ProducerStates()
     states.transactions.begin(9, 0)
     states.transactions.begin(10, 1)

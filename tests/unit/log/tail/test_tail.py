@@ -68,7 +68,7 @@ def test_tail_keeps_a_copy_of_the_producers_buffer() -> None:
     assert tail.read(0, 1 << 20, 1) == [kept]
 
 
-def test_a_leaders_new_epoch_ends_the_one_before_without_a_record_of_its_own() -> None:
+def test_new_leader_epoch_ends_the_previous_without_a_record() -> None:
     tail = Tail(0)
     tail.append_as_leader(produced([1]), 3)
     tail.start_epoch(5)

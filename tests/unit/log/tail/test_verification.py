@@ -94,7 +94,7 @@ def test_unanswered_verifications_are_forgotten() -> None:
     assert states.begin_verification(7, 0, 0, 2_500) is not verification
 
 
-def test_records_without_sequence_do_not_disturb_the_order_of_those_with() -> None:
+def test_records_without_sequence_keep_the_order_of_the_others() -> None:
     states = ProducerStates()
     states.record(header(0, is_transactional=True), 0, 1)
     states.record(produced(producer_id=7, producer_epoch=0, is_transactional=True).header, 1, 1)

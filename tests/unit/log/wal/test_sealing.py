@@ -241,7 +241,7 @@ def _log_of_a_broker(windows: int) -> MemoryStore:
 
 @pytest.mark.parametrize("lost", [0, 1, 3, 4])
 @pytest.mark.parametrize("sealed_before", [True, False])
-def test_reading_names_an_acknowledged_object_that_is_missing_and_goes_on_when_it_is_back(
+def test_reading_names_a_missing_object_and_continues_once_it_is_back(
     lost: int, sealed_before: bool
 ) -> None:
     store = _log_of_a_broker(5)

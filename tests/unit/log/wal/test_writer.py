@@ -66,7 +66,7 @@ def test_windows_are_acknowledged_in_order_for_any_order_of_puts() -> None:
     assert writer.in_flight == 0
 
 
-def test_names_are_trimmed_once_an_acknowledged_window_carries_the_boundary() -> None:
+def test_names_are_trimmed_once_a_durable_window_has_the_boundary() -> None:
     writer = WalWriter(in_flight_max=2)
     writer.handle(WindowReady())
     writer.handle(_durable(1))

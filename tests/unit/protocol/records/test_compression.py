@@ -132,9 +132,7 @@ def test_levels_change_the_size_but_not_the_content() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("size", SIZES)
-def test_unfolded_bytes_max_is_never_less_than_the_batch_decompresses_to(
-    codec: Codec, size: int
-) -> None:
+def test_unfolded_bytes_max_bounds_the_decompressed_size(codec: Codec, size: int) -> None:
     for plain in (noise(size), bytes(size)):
         batch = raw_batch([record(0, plain)], codec=codec)
         unfolded = len(decompress(memoryview(batch)[HEADER_BYTES:], codec))

@@ -88,7 +88,7 @@ def test_api_versions_may_come_once_and_first() -> None:
     assert sasl.state is SaslState.FAILED
 
 
-def test_a_mechanism_that_is_not_offered_is_answered_with_those_that_are() -> None:
+def test_unknown_mechanism_gets_the_list_of_offered_ones() -> None:
     sasl = authenticator()
     reply = sasl.handshake("GSSAPI", 1, NOW_MS)
     assert error_of(reply)[0] == 33

@@ -32,7 +32,7 @@ def test_missing_package_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyP
         package_folder()
 
 
-def test_flights_are_written_by_month_in_the_order_in_which_they_leave(tmp_path: Path) -> None:
+def test_flights_are_written_by_month_in_order_of_departure(tmp_path: Path) -> None:
     write_inputs({"flights": FLIGHTS}, tmp_path / "in")
     files = sorted((tmp_path / "in" / "flights").iterdir(), key=lambda f: f.stat().st_mtime)
     read = [list(csv.DictReader(io.StringIO(file.read_text()))) for file in files]

@@ -74,7 +74,7 @@ def test_an_end_instead_of_a_report_is_a_failure(tmp_path: Path) -> None:
             child.document()
 
 
-def test_leaving_the_block_ends_a_process_that_ignores_sigterm_and_its_children(
+def test_context_exit_kills_a_process_that_ignores_sigterm(
     tmp_path: Path,
 ) -> None:
     code = """

@@ -14,5 +14,5 @@ def test_silence_from_the_kill_on_counts() -> None:
     assert taken_over_at_s(10.0, 10.5, [9.0, 10.7, 10.8, 14.0]) == 10.7
 
 
-def test_a_pause_before_the_kill_or_after_the_take_over_is_no_take_over() -> None:
+def test_pauses_outside_a_take_over_do_not_count() -> None:
     assert taken_over_at_s(10.0, 10.5, [1.0, 10.01, 10.4, 10.6, 20.0]) == 10.4

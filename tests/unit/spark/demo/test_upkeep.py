@@ -32,7 +32,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
         yield opened
 
 
-def test_flights_are_copied_by_aircraft_and_the_newest_of_each_is_known(log: Log) -> None:
+def test_copied_flights_are_keyed_by_aircraft(log: Log) -> None:
     for number in range(PARTITIONS):
         upkeep._copy(log, number)
     assert upkeep._newest(log).to_pylist() == [

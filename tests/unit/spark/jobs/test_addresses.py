@@ -26,7 +26,7 @@ def test_brokers_stay_on_loopback_when_all_is_on_this_machine(master: str) -> No
 
 
 @pytest.mark.parametrize("master", CLUSTERS)
-def test_brokers_of_a_cluster_listen_everywhere_and_advertise_their_own_address(
+def test_cluster_brokers_listen_everywhere_and_advertise_their_own(
     master: str,
 ) -> None:
     assert not is_local(master)

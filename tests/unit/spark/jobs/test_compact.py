@@ -184,7 +184,7 @@ def test_small_objects_of_any_topic_are_merged(clock: ManualClock) -> None:
     assert compacted(log, clock)["merged"] is None
 
 
-def test_records_without_a_key_are_refused_where_the_topic_is_compacted(log: Log) -> None:
+def test_compacted_topic_rejects_records_without_a_key(log: Log) -> None:
     partition = log.partition("t", 0)
     with pytest.raises(InvalidRecord, match="row=0"):
         partition.append([batch([b"x"])])
@@ -218,7 +218,7 @@ def test_report_adds_up_and_names_a_faster_rival() -> None:
     assert (told["compacted"]["overtaken"], told["merged"]["objects_after"]) == (1, 1)
 
 
-def test_a_large_partition_is_left_to_several_tasks_and_published_once(
+def test_several_tasks_compact_a_large_partition_in_one_commit(
     log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sparklog.spark.jobs.compact.SHARE_BYTES", 1)

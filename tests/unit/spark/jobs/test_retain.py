@@ -165,7 +165,7 @@ def counted(job: RetainJob, store: MemoryStore, clock: ManualClock) -> dict[str,
     return {kind: count.requests for kind, count in found.items()}
 
 
-def test_a_run_with_nothing_to_do_costs_a_listing_and_a_manifest_a_partition(
+def test_idle_retention_costs_a_listing_and_a_get_a_partition(
     clock: ManualClock,
 ) -> None:
     store = MemoryStore("idle", clock)

@@ -57,7 +57,7 @@ def test_commits_of_others_are_passed_over(text: str | None) -> None:
     assert parse_commit(text) is None
 
 
-def test_a_damaged_commit_and_one_of_a_newer_version_are_no_reason_to_begin_anew() -> None:
+def test_damaged_or_newer_commit_is_an_error() -> None:
     with pytest.raises(DataCorrupt):
         parse_commit('{"sparklog": 1, "batch": 1}')
     text = TableCommit(1, "n", ORIGIN, {0: OffsetRange(3, 5)}, Values()).to_json()

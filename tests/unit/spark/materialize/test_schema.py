@@ -35,7 +35,7 @@ def struct(**fields: DataType) -> StructType:
 
 
 @given(st.text(alphabet="_keyoffstparinmhdKEY", max_size=14), st.text(max_size=8))
-def test_a_fields_column_is_never_a_records_and_no_two_fields_share_one(a: str, b: str) -> None:
+def test_each_field_has_a_column_that_no_other_field_or_record_has(a: str, b: str) -> None:
     assert column_of(a) not in RECORD_COLUMNS
     assert (column_of(a) == column_of(b)) == (a == b)
 
@@ -77,7 +77,7 @@ def test_given_types_may_widen_a_column_and_never_narrow_it() -> None:
         merged_given(known, struct(A=INT))
 
 
-def test_properties_that_other_readers_must_know_are_set_only_when_needed() -> None:
+def test_reader_properties_are_set_only_when_needed() -> None:
     known = struct(a=INT, s=struct(x=INT))
     assert needed_properties(known, struct(a=INT, b=STRING)) == {}
     assert needed_properties(known, struct(s=struct(x=LONG))) == {

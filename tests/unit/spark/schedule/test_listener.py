@@ -169,7 +169,7 @@ def test_listener_loses_no_record_after_an_error(log: Log, error: Exception) -> 
         assert application.runs == [first.request_id, second.request_id]
 
 
-def test_brokers_that_come_back_elsewhere_are_found_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_brokers_with_new_addresses_are_found_without_loss(tmp_path: Path) -> None:
     root = (tmp_path / "log").as_uri()
     asked = request()
     with open_log(root) as log:
@@ -203,7 +203,7 @@ TAKEN = "note: it runs at host:1; to end this command does not end the run"
 
 
 @pytest.mark.parametrize(("messages", "step_s"), [([], 25.0), (["1 of 3"], 100.0)])
-def test_a_run_that_falls_silent_or_never_begins_is_not_waited_for_for_ever(
+def test_silent_or_never_begun_run_is_given_up(
     log: Log, messages: list[str], step_s: float
 ) -> None:
     clock = Hasty()

@@ -159,7 +159,7 @@ def test_a_word_in_our_name_about_another_job_does_not_change_the_job(
     assert one.runs == [("nightly", REQUEST.request_id)]
 
 
-def test_a_word_that_cannot_be_written_leaves_the_place_free_in_the_end(
+def test_failed_history_write_frees_the_place_in_time(
     log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unwritten(*given: object, **settings: object) -> None:

@@ -68,7 +68,7 @@ def test_crontab_of_the_presets_is_valid() -> None:
 
 
 @pytest.mark.parametrize("session", ["/dev/full", "/dev/null", "/dev/none"])
-def test_a_job_of_the_crontab_runs_though_its_session_keeps_its_priority(session: str) -> None:
+def test_crontab_job_runs_though_its_session_keeps_its_priority(session: str) -> None:
     env = {"PATH": os.defpath, "SPARKLOG": "/", "LAST": "echo called:", "SESSION": session}
     lines = [line for line in (FOLDER / "crontab").read_text().splitlines() if "$LAST" in line]
     assert len(lines) >= len(KINDS)

@@ -80,7 +80,7 @@ def test_advice_warns_when_queries_have_no_slot() -> None:
     )
 
 
-def test_executors_that_still_start_are_not_mistaken_for_missing_slots() -> None:
+def test_starting_executors_do_not_count_as_missing_slots() -> None:
     claim = SlotClaim(cores=3)
     (text,) = advice(3, Slots(1, 3), claim, {}, expected=4)
     assert text.startswith("Spark has room for 1 of 3 brokers now")

@@ -224,7 +224,7 @@ def test_a_delay_is_spelt_as_spark_spells_times(text: str, delay_ms: int) -> Non
     assert stream(maxTriggerDelay=text).max_trigger_delay_ms == delay_ms
 
 
-def test_limits_of_a_trigger_are_ignored_with_a_warning_in_a_batch_read(
+def test_batch_read_ignores_trigger_limits_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -317,7 +317,7 @@ def test_unflushed_records_are_read_unless_switched_off() -> None:
     assert stream(includeUnflushed="false").leaders() is None
 
 
-def test_names_are_checked_before_it_is_known_whether_it_is_a_read_or_a_write() -> None:
+def test_option_names_are_checked_before_read_or_write_is_known() -> None:
     check_read_or_write_options({})
     check_read_or_write_options({"path": "/x", "topic": "t", "txnAppId": "a", "kafka.acks": "all"})
     with pytest.raises(InvalidConfig, match="did you mean subscribe"):

@@ -156,7 +156,7 @@ def test_min_partitions_cuts_as_the_kafka_source_does() -> None:
     assert cut([40, 40], 4) == [[20, 20], [20, 20]]
 
 
-def test_max_records_per_partition_is_a_bound_and_min_partitions_still_holds() -> None:
+def test_max_records_per_partition_respects_min_partitions() -> None:
     views = {place(n): view(n, [(10_000, 1)]) for n in range(2)}
     ranges = {place(0): OffsetRange(0, 10), place(1): OffsetRange(0, 3)}
     assert sizes_of(split(ranges, views, max_records=4)) == [[3, 3, 4], [3]]

@@ -148,7 +148,7 @@ def test_ranges_by_offsets_and_times(
     assert rows_of(log, subscribe="t", **options) == [(b"%d" % i,) for i in expected]
 
 
-def test_a_start_that_matches_no_record_fails_unless_it_may_be_the_end(log: Log) -> None:
+def test_start_timestamp_without_a_matching_record_fails(log: Log) -> None:
     with pytest.raises(InvalidRequest, match=r"No offset matched from request of .* t-1"):
         rows_of(log, subscribe="t", startingTimestamp="2000")
 
@@ -186,7 +186,7 @@ def test_topics_are_found_by_name_pattern_or_partition(log: Log) -> None:
             rows_of(log, **options)
 
 
-def test_records_that_are_gone_fail_the_read_or_are_left_out_with_a_warning(
+def test_deleted_records_fail_the_read_or_are_skipped_with_a_warning(
     log: Log, caplog: pytest.LogCaptureFixture
 ) -> None:
     log.partition("t", 0).delete_records(6)
@@ -206,7 +206,7 @@ def test_an_end_beyond_the_log_is_a_loss_too(log: Log) -> None:
     assert len(rows_of(log, failOnDataLoss="false", **asked)) == 14
 
 
-def test_a_range_wholly_below_the_log_start_reads_nothing_when_losses_are_accepted(
+def test_range_below_the_log_start_reads_nothing_if_loss_is_accepted(
     log: Log,
 ) -> None:
     log.partition("t", 0).delete_records(6)
@@ -350,7 +350,7 @@ def test_damage_is_damage(log: Log) -> None:
         read_all(reader, partitions)
 
 
-def test_offsets_before_a_damaged_tail_are_read_and_others_name_the_object(log: Log) -> None:
+def test_reads_into_a_damaged_tail_fail_and_name_the_object(log: Log) -> None:
     layout = log.partition("t", 0).layout
     key = layout.key(layout.chain_name(8))
     log.store.put(key, b"no segment")

@@ -110,7 +110,7 @@ def test_offsets_in_the_checkpoint_are_those_of_the_kafka_source(log: Log) -> No
     assert query.reader.reportLatestOffset() == {"t": {"0": 4, "1": 2}}
 
 
-def test_a_checkpoint_without_topic_ids_is_read_on_and_has_them_from_then_on(log: Log) -> None:
+def test_checkpoint_without_topic_ids_is_continued_with_them(log: Log) -> None:
     query = Query(log, subscribe="t", startingOffsets="earliest")
     query.trigger()
     query.planned = ['{"t": {"0": 4, "1": 2}}']
@@ -121,7 +121,7 @@ def test_a_checkpoint_without_topic_ids_is_read_on_and_has_them_from_then_on(log
     assert query.trigger() == [b"new"]
 
 
-def test_a_batch_that_was_planned_before_its_topic_was_created_anew_brings_nothing_of_it() -> None:
+def test_batch_planned_before_a_topic_recreation_reads_none_of_it() -> None:
     for fail in ("false", "true"):
         log = new_log()
         log.create_topic("t")
@@ -181,9 +181,7 @@ def test_initial_offset_is_the_same_for_every_call(log: Log) -> None:
 
 
 @pytest.mark.parametrize("late", [1, 3])
-def test_a_restart_within_the_first_batch_loses_nothing_of_a_stream_from_the_latest(
-    log: Log, late: int
-) -> None:
+def test_restart_in_the_first_batch_of_a_latest_stream_loses_nothing(log: Log, late: int) -> None:
     """Spark asks a restarted query anew where it began, and by then the end is elsewhere."""
     query = Query(log, subscribe="t", startingOffsets="latest")
     query.reader.initialOffset()
@@ -213,7 +211,7 @@ def test_missing_topics_and_wrong_partitions_fail_the_start(log: Log) -> None:
         stream_reader(log, subscribe="t", startingOffsets='{"t": {"0": 1}}').initialOffset()
 
 
-def test_partitions_and_topics_that_are_new_are_read_from_their_beginning(log: Log) -> None:
+def test_new_partitions_and_topics_are_read_from_the_beginning(log: Log) -> None:
     query = Query(log, subscribePattern="^t", startingOffsets="latest")
     query.trigger()
     log.add_partitions("t", 3)
@@ -372,7 +370,7 @@ def test_a_topic_that_is_deleted_is_a_loss(log: Log, restarted: bool) -> None:
 
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("count", [0, 2, 4, 9])
-def test_a_topic_that_is_created_anew_is_a_loss_and_then_read_from_its_beginning(
+def test_recreated_topic_is_a_loss_and_is_read_from_the_beginning(
     log: Log, count: int, restarted: bool
 ) -> None:
     for fail in ("true", "false"):
@@ -409,7 +407,7 @@ def test_a_start_beyond_the_end_is_a_loss(log: Log) -> None:
     assert query.trigger() == [b"next"]
 
 
-def test_an_idle_trigger_costs_a_request_per_partition_and_one_for_the_registry(log: Log) -> None:
+def test_idle_trigger_costs_a_request_per_partition_and_one_more(log: Log) -> None:
     query = Query(log, subscribe="t", startingOffsets="earliest")
     query.trigger()
     requests_of(log).reset()
@@ -434,7 +432,7 @@ def test_stream_polled_constantly_limits_its_store_requests(log: Log) -> None:
     assert query.plan(), "within a tenth of a second"
 
 
-def test_the_log_start_is_looked_at_now_and_then_even_where_nothing_is_appended(log: Log) -> None:
+def test_log_start_is_refreshed_without_appends(log: Log) -> None:
     query = Query(log, subscribe="t", startingOffsets="earliest")
     query.trigger()
     requests_of(log).reset()
@@ -443,7 +441,7 @@ def test_the_log_start_is_looked_at_now_and_then_even_where_nothing_is_appended(
     assert 2 <= requests_of(log).by_kind()["list"].requests / (3 * 3) <= 3
 
 
-def test_a_stream_reads_all_before_a_damaged_segment_and_then_names_it() -> None:
+def test_stream_reads_up_to_a_damaged_segment_and_names_it() -> None:
     log = new_log()
     log.create_topic("t", 2)
     for first in (0, 4, 8):

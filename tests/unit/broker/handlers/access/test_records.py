@@ -119,7 +119,7 @@ def test_topics_of_a_produce_are_written_or_denied_one_by_one() -> None:
     tell_guarded(story)
 
 
-def test_a_denied_produce_without_acknowledgement_closes_the_connection() -> None:
+def test_denied_produce_with_acks_0_closes_the_connection() -> None:
     async def story(node: ToyNode) -> None:
         for name in ("a", "b"):
             await new_topic(node, name)
@@ -145,7 +145,7 @@ def fetched(answer: Any) -> dict[Any, list[ErrorCode]]:
     }
 
 
-def test_a_session_answers_for_topics_of_earlier_requests_by_the_newest_acls() -> None:
+def test_fetch_session_applies_the_newest_acls_to_known_topics() -> None:
     async def story(node: ToyNode) -> None:
         topic_id = await new_topic(node, "a", partitions=2)
         consumer = {"replica_id": -1, "replica_epoch": -1}
