@@ -16,6 +16,7 @@ from sparklog.broker.network import advertised_address
 from sparklog.broker.network.advertised_address import Reach
 from sparklog.broker.network.broker_client import TcpNetwork
 from sparklog.broker.network.server import Server
+from sparklog.broker.node.authorization import Authorization
 from sparklog.broker.runtime.environment import Address
 from sparklog.broker.runtime.request import ExpectedClose, RequestContext
 from sparklog.cluster.metadata.image import Broker, MetadataImage
@@ -32,6 +33,8 @@ class Identity:
 
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
+        self.authorization = Authorization(parse_broker_configs({}))
+        self.metadata = Metadata()
 
 
 class Place:
