@@ -27,8 +27,10 @@ from sparklog.broker import handlers
 from sparklog.broker.debug_state import debug_state
 from sparklog.broker.network.advertised_address import Reach
 from sparklog.broker.network.broker_client import TcpNetwork
+from sparklog.broker.network.login import LoginTools
 from sparklog.broker.network.prometheus import MetricsServer
-from sparklog.broker.network.server import Server, advertised_of, listener_of
+from sparklog.broker.network.served_listeners import BrokerListeners
+from sparklog.broker.network.server import Server
 from sparklog.broker.node.node import BrokerNode, node_id
 from sparklog.broker.runtime.async_store import ThreadedCompute, ThreadedStore, unforced_store
 from sparklog.broker.runtime.diagnostics import start_diagnostics
@@ -36,8 +38,10 @@ from sparklog.broker.runtime.environment import Address, Environment, spawn, unf
 from sparklog.broker.runtime.identity import Ready
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.broker.runtime.request import BROKERS_CLIENT, ExpectedClose, Reply, RequestContext
+from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.config.broker import BrokerConfig, parse_broker_configs
+from sparklog.core.config.security import refuse_inline_secrets
 from sparklog.core.counters import RequestCounters
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
 from sparklog.core.errors import InvalidConfig, SparklogError
@@ -116,6 +120,29 @@ def run(
         runner.run(_serve(threaded, _counters(store), config, stop, ready, note or _unheard))
 
 
+class _AwaitedNode:
+    """The node, for requests and logins that come before it is made."""
+
+    def __init__(self) -> None:
+        self.born: asyncio.Future[BrokerNode] = asyncio.get_running_loop().create_future()
+
+    async def node(self) -> BrokerNode:
+        return self.born.result() if self.born.done() else await asyncio.shield(self.born)
+
+    async def image(self) -> MetadataImage:
+        node = await self.node()
+        await node.metadata.opened()
+        return node.metadata.image
+
+    def secret(self) -> str:
+        return self.born.result().metadata.image.cluster_secret
+
+    def begin_produce(self, asked: PlainProduce, reply: Reply, context: RequestContext) -> bool:
+        if not self.born.done():
+            return False
+        return handlers.begin_produce(self.born.result(), asked, reply, context)
+
+
 async def _serve(
     store: ThreadedStore,
     counters: RequestCounters | None,
@@ -125,7 +152,11 @@ async def _serve(
     note: Callable[[str], None],
 ) -> None:
     compute = ThreadedCompute(min(COMPUTE_THREADS_MAX, os.cpu_count() or 1))
-    network = TcpNetwork(f"{BROKERS_CLIENT}{node_id(config)}")
+    awaited = _AwaitedNode()
+    tools = LoginTools(awaited.image, SYSTEM_CLOCK, SYSTEM_ENTROPY)
+    listeners = BrokerListeners(config, tools, compute)
+    access = listeners.peer_access(awaited.secret)
+    network = TcpNetwork(f"{BROKERS_CLIENT}{node_id(config)}", access)
     environment = Environment(
         store,
         network,
@@ -135,26 +166,26 @@ async def _serve(
         unfolding_budget(config.whole("queued.max.request.bytes") // UNFOLDING_SHARE),
     )
     metrics = BrokerMetrics(counters)
-    born: asyncio.Future[BrokerNode] = asyncio.get_running_loop().create_future()
-    reach = Reach(node_id(config), new_nonce(SYSTEM_ENTROPY), TcpNetwork, note)
+    reach = Reach(
+        node_id(config),
+        new_nonce(SYSTEM_ENTROPY),
+        lambda client_id: TcpNetwork(client_id, listeners.peer_access(None)),
+        note,
+    )
 
     async def handle(request: Any, context: RequestContext) -> Any:
         if reach.arrived(context):
             raise ExpectedClose("the address leads here: there is nothing more to say")
-        node = born.result() if born.done() else await asyncio.shield(born)
-        return await handlers.handle(node, request, context)
+        return await handlers.handle(await awaited.node(), request, context)
 
-    def begin_produce(asked: PlainProduce, reply: Reply, context: RequestContext) -> bool:
-        return born.done() and handlers.begin_produce(born.result(), asked, reply, context)
-
-    server = Server(handle, handlers.refuse, config, metrics, begin_produce)
-    page = MetricsServer(metrics, lambda: debug_state(born.result()))
+    server = Server(handle, handlers.refuse, config, metrics, awaited.begin_produce)
+    page = MetricsServer(metrics, lambda: debug_state(awaited.born.result()))
     try:
-        bound = await server.start(listener_of(config))
-        address = advertised_of(config, bound)
-        node = BrokerNode(config, environment, address, metrics=metrics)
+        opened = await listeners.open(server)
+        address, bound = opened.inter_broker, opened.bound
+        node = BrokerNode(config, environment, address, metrics=metrics, endpoints=opened.endpoints)
         server.in_force = node.settings_in_force
-        born.set_result(node)
+        awaited.born.set_result(node)
         reach.try_own(address, bound)
         port = config.whole("metrics.port")
         metrics_port = await page.start(bound.host, port) if port >= 0 else None
@@ -169,10 +200,11 @@ async def _serve(
             await node.stop(drain=False)
         await server.stop(CONNECTIONS_DRAIN_S)
     finally:
-        born.cancel()
+        awaited.born.cancel()
         await reach.close()
         await page.stop()
         await server.stop()
+        await listeners.close()
         await network.close()
         compute.close()
         store.close()
@@ -264,7 +296,7 @@ def _configs(args: argparse.Namespace) -> dict[str, str]:
     """Return the settings of a command line.
 
     Raises:
-        InvalidConfig: one without a value.
+        InvalidConfig: one without a value, or with a secret in clear text.
     """
     configs = {"node.id": str(args.broker_id), "listeners": f"PLAINTEXT://{args.listener}"}
     for text in args.config:
@@ -272,6 +304,7 @@ def _configs(args: argparse.Namespace) -> dict[str, str]:
         if not equals:
             raise InvalidConfig(f"--config takes NAME=VALUE. config={text!r}")
         configs[name] = value
+    refuse_inline_secrets(configs)
     return configs
 
 

@@ -73,9 +73,14 @@ class SecuritySettings:
             )
 
     @property
+    def protocol(self) -> str:
+        """Return the security protocol, such as SASL_SSL; its value is not checked."""
+        return self.given.get("security.protocol", "").strip().upper() or "PLAINTEXT"
+
+    @property
     def encrypted(self) -> bool:
         """Return True if connections use TLS."""
-        return self.given.get("security.protocol", "").strip().upper() in ("SSL", "SASL_SSL")
+        return self.protocol in ("SSL", "SASL_SSL")
 
     def resolve(self) -> ClientSecurity:
         """Return the checked values, with the secrets as they are now.

@@ -41,7 +41,7 @@ class CertificateAuthority:
         self._name = _name(name)
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._certificate = (
-            _unsigned(self._name, self._name, self._key.public_key(), DAY)
+            unsigned(self._name, self._name, self._key.public_key(), DAY)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .sign(self._key, hashes.SHA256())
         )
@@ -56,7 +56,7 @@ class CertificateAuthority:
     ) -> IssuedCertificate:
         """Return a certificate for `hosts`; a negative `lasts` makes an expired one."""
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = _unsigned(_name(name), self._name, key.public_key(), lasts)
+        builder = unsigned(_name(name), self._name, key.public_key(), lasts)
         if hosts:
             names = x509.SubjectAlternativeName([_host(host) for host in hosts])
             builder = builder.add_extension(names, critical=False)
@@ -68,7 +68,7 @@ class CertificateAuthority:
         )
 
 
-def _unsigned(
+def unsigned(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, lasts: timedelta
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)

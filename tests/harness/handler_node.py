@@ -24,6 +24,7 @@ from sparklog.broker.produce.request import ProducedPartition, ProduceRequest, V
 from sparklog.broker.runtime.environment import Address, Environment, TaskScope
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.broker.runtime.request import NoResponse, RequestContext
+from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import RegisterBrokerRecord
 from sparklog.coordinator.effects import ProducerIdentity
 from sparklog.core.config.broker import parse_broker_configs
@@ -212,6 +213,12 @@ class ToyNode:
         self.has_started = True
         self.heartbeat_answer: HeartbeatAnswer | None = None
         self.tasks: list[asyncio.Task[None]] = []
+
+    def image_for(self, context: RequestContext) -> MetadataImage:
+        return self.metadata.image
+
+    def addressed(self, image: MetadataImage, context: RequestContext) -> MetadataImage:
+        return image
 
     def is_broker(self, context: RequestContext) -> bool:
         return is_broker(context.client_id, SECRET, ADDRESS)

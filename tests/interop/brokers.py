@@ -25,10 +25,18 @@ class Brokers:
     """Some brokers over one root; a context manager."""
 
     def __init__(
-        self, root: str, count: int = 1, settings: Mapping[str, str] | None = None
+        self,
+        root: str,
+        count: int = 1,
+        settings: Mapping[str, str] | None = None,
+        client: Mapping[str, str] | None = None,
     ) -> None:
-        """Prepare brokers 1 to `count` on free ports of this machine."""
+        """Prepare brokers 1 to `count` on free ports of this machine.
+
+        `client` has librdkafka's settings for the listener by which brokers reach each other.
+        """
         self.root = root
+        self._client = dict(client or {})
         self._settings = dict(settings or {})
         self._stop = threading.Event()
         self._ready: dict[int, Ready] = {}
@@ -83,7 +91,7 @@ class Brokers:
             eventually(known, f"{address} knows all brokers", START_S)
 
     def _knows_all(self, address: str) -> bool:
-        asked = AdminClient({"bootstrap.servers": address})
+        asked = AdminClient({"bootstrap.servers": address, **self._client})
         return len(asked.list_topics(timeout=START_S).brokers) == len(self._threads)
 
     def _settled(self) -> bool:

@@ -1,4 +1,7 @@
-"""The own clients against a real Kafka with TLS and SASL listeners: logins, renewals, mistakes."""
+"""The own clients at brokers with TLS and SASL listeners: logins, renewals, mistakes.
+
+Each test runs against Apache Kafka and against sparklog, which have the same settings.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -39,6 +43,7 @@ from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages.builder import build_request
 from tests.cli.conftest import Cli
 from tests.harness.certificates import CertificateAuthority
+from tests.interop.brokers import Brokers
 from tests.peers.kafka import HOST, KafkaCluster, free_ports
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -77,8 +82,10 @@ def login(mechanism: str, user: str, password: str) -> dict[str, str]:
     }
 
 
-@pytest.fixture(scope="module")
-def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKafka]:
+@pytest.fixture(scope="module", params=["kafka", "sparklog"])
+def secure(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SecureKafka]:
     """One node with a listener of each kind."""
     folder = tmp_path_factory.mktemp("secure-kafka")
     authority = CertificateAuthority()
@@ -126,13 +133,30 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKafka]:
         if name == "short":
             settings |= {f"{prefix}.{m}.connections.max.reauth.ms": str(SESSION_MS)
                          for m in mechanisms}  # fmt: skip
-    with KafkaCluster(
+    node = _kafka(settings, jwks) if request.param == "kafka" else _sparklog(settings, listeners)
+    with node:
+        _add_users(addresses["OPEN"], {"alice": "secret", "odd": ODD_PASSWORD})
+        yield SecureKafka(addresses, folder, authority, key)
+
+
+def _kafka(settings: dict[str, str], jwks: str) -> KafkaCluster:
+    return KafkaCluster(
         settings=settings,
         heap="256m",
         jvm_options=(f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={jwks}",),
-    ):
-        _add_users(addresses["OPEN"], {"alice": "secret", "odd": ODD_PASSWORD})
-        yield SecureKafka(addresses, folder, authority, key)
+    )
+
+
+def _sparklog(settings: dict[str, str], listeners: str) -> Brokers:
+    """Return a broker with Kafka's settings, but for those of Kafka's controller."""
+    own = {name: text for name, text in settings.items() if not name.startswith("controller.")}
+    own["listeners"] = listeners
+    own["listener.security.protocol.map"] = own["listener.security.protocol.map"].replace(
+        ",CONTROLLER:PLAINTEXT", ""
+    )
+    # Kafka always allows passwords in clear text.
+    own["sparklog.sasl.plain.allow.cleartext"] = "true"
+    return Brokers(f"memory://{uuid4()}", settings=own)
 
 
 def _add_users(address: str, users: dict[str, str]) -> None:

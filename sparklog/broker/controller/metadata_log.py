@@ -74,6 +74,7 @@ class MetadataLog:
         """When the store last did what it was asked here, on the loop's clock."""
         self._waiting: dict[asyncio.Future[None], int] = {}
         self._snapshot_end = 0
+        self._opened = asyncio.Event()
         self._damaged = RateLimitedLog()
 
     async def open(self) -> MetadataImage:
@@ -89,7 +90,12 @@ class MetadataLog:
                 image = MetadataImage()
             self.image = image
             await self._read_on(view)
+            self._opened.set()
             return self.image
+
+    async def opened(self) -> None:
+        """Wait until the log has been read."""
+        await self._opened.wait()
 
     async def catch_up(self) -> MetadataImage:
         """Apply the records that others appended. One request when there are none.

@@ -13,7 +13,12 @@ from sparklog.broker.runtime.identity import Identity
 from sparklog.cluster.controller import controller as decisions
 from sparklog.cluster.controller import election
 from sparklog.cluster.metadata.image import Broker, MetadataImage
-from sparklog.cluster.metadata.records import ClusterRecord, Record, RegisterBrokerRecord
+from sparklog.cluster.metadata.records import (
+    BrokerEndpoint,
+    ClusterRecord,
+    Record,
+    RegisterBrokerRecord,
+)
 from sparklog.core.entropy import new_nonce, new_topic_id
 from sparklog.core.errors import NotServing, OutcomeUnknown, Unavailable
 from sparklog.log.wal.sealing import seal
@@ -30,6 +35,7 @@ async def register(
     broker_id: int,
     address: Address,
     rack: str | None,
+    endpoints: tuple[BrokerEndpoint, ...] = (),
 ) -> Identity:
     """Make a new incarnation the registered one, the controller too if there is none.
 
@@ -40,7 +46,7 @@ async def register(
         Unavailable, OutcomeUnknown: the store does not answer.
     """
     record = RegisterBrokerRecord(
-        broker_id, new_nonce(environment.entropy), address.host, address.port, rack
+        broker_id, new_nonce(environment.entropy), address.host, address.port, rack, endpoints
     )
     cluster = ClusterRecord(new_topic_id(environment.entropy), new_nonce(environment.entropy))
     for left in reversed(range(TRIES_MAX)):

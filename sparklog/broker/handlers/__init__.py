@@ -111,11 +111,11 @@ def begin_produce(
     """
     access = _access(node, context, Api.PRODUCE)
     if access is None:
-        return produce.begin(node, asked, reply)
+        return produce.begin(node, asked, reply, context)
     if keeps_audit_lines_of_allowed():
         return False
     allows, write, topic = access.allows, AclOperation.WRITE, ResourceType.TOPIC
-    return produce.begin(node, asked, reply, lambda name: allows(write, topic, name))
+    return produce.begin(node, asked, reply, context, lambda name: allows(write, topic, name))
 
 
 async def handle(node: BrokerNode, request: Any, context: RequestContext) -> Any:

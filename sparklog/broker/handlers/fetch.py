@@ -82,7 +82,7 @@ async def handle(
     }
     sent = {key: one for key, one in outcomes.items() if turn.answers(key, one)}
     throttle = _charge(node, quota, context, sent.values())
-    return _response(answer, node.metadata.image, turn.session_id, found, sent, throttle)
+    return _response(answer, node.image_for(context), turn.session_id, found, sent, throttle)
 
 
 def _quota(node: BrokerNode, request: Any) -> Quotas:

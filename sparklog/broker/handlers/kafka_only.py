@@ -23,6 +23,7 @@ from sparklog.broker.handlers.responses import NO_THROTTLE, controller_id, error
 from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.cluster.metadata.image import MetadataImage
+from sparklog.cluster.metadata.records import BrokerEndpoint
 from sparklog.core.errors import InvalidRequest, SparklogError
 from sparklog.log.layout import METADATA_TOPIC
 from sparklog.protocol.api_keys import FEATURES
@@ -112,8 +113,10 @@ async def describe_quorum(node: BrokerNode, request: Any, context: RequestContex
             answer.entity(
                 "Node",
                 node_id=one.broker_id,
-                listeners=(
-                    answer.entity("Listener", name="PLAINTEXT", host=one.host, port=one.port),
+                listeners=tuple(
+                    answer.entity("Listener", name=name, host=host, port=port)
+                    for name, _, host, port in one.endpoints
+                    or (BrokerEndpoint("PLAINTEXT", "PLAINTEXT", one.host, one.port),)
                 ),
             )
             for one in image.live_brokers()

@@ -88,7 +88,12 @@ async def metadata(node: BrokerNode, request: Any, context: RequestContext) -> A
         values["cluster_authorized_operations"] = CLUSTER_OPERATIONS
     return answer.response(
         throttle_time=NO_THROTTLE,
-        brokers=listed(answer, "MetadataResponseBroker", shown.live_brokers(), "node_id"),
+        brokers=listed(
+            answer,
+            "MetadataResponseBroker",
+            node.addressed(shown, context).live_brokers(),
+            "node_id",
+        ),
         cluster_id=node.cluster_id,
         controller_id=controller_id(shown),
         topics=tuple(topics),
@@ -247,7 +252,7 @@ BROKERS = 1
 async def describe_cluster(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer from the metadata image."""
     answer = ResponseBuilder.to(request)
-    image = node.metadata.image
+    image = node.image_for(context)
     endpoint_type = getattr(request, "endpoint_type", BROKERS)
     asks_operations = request.include_cluster_authorized_operations
     answerable = endpoint_type == BROKERS
@@ -304,7 +309,7 @@ async def find_coordinator(node: BrokerNode, request: Any, context: RequestConte
     except SparklogError as error:
         found: Found = dict.fromkeys(keys, error)
     else:
-        found = await _coordinators(node, topic, keys)
+        found = await _coordinators(node, topic, keys, context)
     if many:
         return answer.response(
             throttle_time=NO_THROTTLE,
@@ -324,11 +329,13 @@ async def _find_coordinator_topic(node: BrokerNode, kind: int) -> Topic:
     return await InternalTopic.of(name, node.config).ensure(node.metadata, node.environment)
 
 
-async def _coordinators(node: BrokerNode, topic: Topic, keys: Sequence[str]) -> Found:
+async def _coordinators(
+    node: BrokerNode, topic: Topic, keys: Sequence[str], context: RequestContext
+) -> Found:
     """Return who coordinates each key, after the news of a death and for a while of an election."""
 
     def look() -> Found:
-        return {key: _coordinator(node, topic, key) for key in keys}
+        return {key: _coordinator(node, topic, key, context) for key in keys}
 
     found = look()
     if any(isinstance(who, Broker) and who.broker_id != node.broker_id for who in found.values()):
@@ -342,8 +349,10 @@ async def _coordinators(node: BrokerNode, topic: Topic, keys: Sequence[str]) -> 
     return found
 
 
-def _coordinator(node: BrokerNode, topic: Topic, key: str) -> Broker | SparklogError:
-    image = node.reachability.for_clients(node.metadata.image)
+def _coordinator(
+    node: BrokerNode, topic: Topic, key: str, context: RequestContext
+) -> Broker | SparklogError:
+    image = node.addressed(node.reachability.for_clients(node.metadata.image), context)
     topic = image.topics.get(topic.name, topic)
     partition = partition_for(key, topic.partitions)
     leader = topic.partition_states[partition].leader

@@ -96,7 +96,7 @@ async def handle(node: BrokerNode, request: Any, context: RequestContext) -> Any
         _hang_up_on_error(outcomes)
         return NoResponse(throttle) if throttle else None
     return _response(
-        ResponseBuilder.to(request), node.metadata.image, request, topics, outcomes, throttle
+        ResponseBuilder.to(request), node.image_for(context), request, topics, outcomes, throttle
     )
 
 
@@ -111,9 +111,15 @@ def charge(
     return node.throttle.charge(quotas, PRODUCER_BYTE_RATE, client_id, size_bytes)
 
 
-def answer(node: BrokerNode, request: Any, outcomes: Sequence[Outcome], throttle: timedelta) -> Any:
-    """Return the response that tells what became of each batch, in the order of the request."""
-    image = node.metadata.image
+def answer(
+    node: BrokerNode,
+    request: Any,
+    outcomes: Sequence[Outcome],
+    throttle: timedelta,
+    context: RequestContext,
+) -> Any:
+    """Return the response with the result of each batch, in the order of the request."""
+    image = node.image_for(context)
     topics = [topic_of(image, t) for t in request.topic_data]
     places = (
         (at, number)
@@ -314,7 +320,11 @@ MayWrite = Callable[[str], bool]
 
 
 def begin(
-    node: BrokerNode, asked: PlainProduce, reply: Reply, may_write: MayWrite | None = None
+    node: BrokerNode,
+    asked: PlainProduce,
+    reply: Reply,
+    context: RequestContext,
+    may_write: MayWrite | None = None,
 ) -> bool:
     """Append what a request carries and answer when it is acknowledged, if that is all.
 
@@ -324,7 +334,7 @@ def begin(
     batches = _batches(node.metadata.image, asked, may_write) if node.has_started else None
     if not batches or asked.acks not in PRODUCE_AT_ONCE_ACKS:
         return False
-    ended = partial(_ended, node, asked, reply)
+    ended = partial(_ended, node, asked, reply, context)
     return node.replicas.produce_service.begin(batches, asked.acks, max(0, asked.timeout_ms), ended)
 
 
@@ -351,7 +361,13 @@ def _is_plain(topic: Topic, number: int, records: BytesLike) -> bool:
     return 0 <= number < topic.partitions and not transactional_batches.may_be(records)
 
 
-def _ended(node: BrokerNode, asked: PlainProduce, reply: Reply, job: ProduceRequest) -> None:
+def _ended(
+    node: BrokerNode,
+    asked: PlainProduce,
+    reply: Reply,
+    context: RequestContext,
+    job: ProduceRequest,
+) -> None:
     places = [outcome for outcome in job.outcomes if isinstance(outcome, ProducedPartition)]
     if len(places) == len(job.batches):
         throttle = _throttle(node, asked, job)
@@ -360,13 +376,15 @@ def _ended(node: BrokerNode, asked: PlainProduce, reply: Reply, job: ProduceRequ
             throttle,
         )
     else:
-        reply.go_on(_failed(node, asked, job))
+        reply.go_on(_failed(node, asked, context, job))
 
 
-async def _failed(node: BrokerNode, asked: PlainProduce, job: ProduceRequest) -> Any:
+async def _failed(
+    node: BrokerNode, asked: PlainProduce, context: RequestContext, job: ProduceRequest
+) -> Any:
     await node.replicas.produce_service.finish(job)
     _, request = frames.decode_request(asked.frame)
-    return answer(node, request, job.outcomes, _throttle(node, asked, job))
+    return answer(node, request, job.outcomes, _throttle(node, asked, job), context)
 
 
 def _throttle(node: BrokerNode, asked: PlainProduce, job: ProduceRequest) -> timedelta:

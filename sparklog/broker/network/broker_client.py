@@ -8,25 +8,48 @@ finds out at once whether anybody is there.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from sparklog.broker.runtime.environment import Address, Unreachable, spawn
+from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy
 from sparklog.core.errors import DataCorrupt, InvalidRequest
+from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages import frames
+from sparklog.protocol.messages.builder import build_request
 from sparklog.protocol.messages.frames import FrameReader
+from sparklog.security.sasl.client import SaslLogin, sasl_exchange
+from sparklog.security.sasl.mechanism import SaslFailure
 
 RESPONSE_BYTES_MAX: Final = 512 * 1024 * 1024
 """A fetch between brokers is bounded by what it asks for; this only rejects what is no frame."""
+HANDSHAKE_S: Final = 10.0
+"""The time that a TLS handshake may take."""
+GOODBYE_S: Final = 1.0
+"""The time that the end of a TLS connection may take."""
 _CORRELATION_IDS: Final = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAccess:
+    """The way to the listener by which brokers reach each other."""
+
+    tls: Callable[[], ssl.SSLContext] | None = None
+    """Returns the context for the next connection; None: no TLS."""
+    login: Callable[[], SaslLogin] | None = None
+    """Returns the login for the next connection; None: no login."""
+    entropy: Entropy = SYSTEM_ENTROPY
 
 
 class TcpNetwork:
     """Calls other brokers. Implements `environment.Network`."""
 
-    def __init__(self, client_id: str) -> None:
+    def __init__(self, client_id: str, access: PeerAccess | None = None) -> None:
         """Send `client_id` to every peer, until `introduce` says otherwise."""
         self._client_id_at: Callable[[Address], str] = lambda _: client_id
+        self._access = PeerAccess() if access is None else access
         self._channels: dict[tuple[Address, str], _Channel] = {}
         self._opening: dict[tuple[Address, str], asyncio.Task[_Channel]] = {}
 
@@ -91,12 +114,50 @@ class TcpNetwork:
     async def _open(self, key: tuple[Address, str]) -> _Channel:
         peer, _ = key
         loop = asyncio.get_running_loop()
+        tls = self._access.tls
+        more: dict[str, Any] = {}
+        if tls is not None:
+            more = {
+                "ssl": tls(),
+                "server_hostname": peer.host,
+                "ssl_handshake_timeout": HANDSHAKE_S,
+                "ssl_shutdown_timeout": GOODBYE_S,
+            }
         try:
-            _, channel = await loop.create_connection(lambda: _Channel(peer), peer.host, peer.port)
+            _, channel = await loop.create_connection(
+                lambda: _Channel(peer), peer.host, peer.port, **more
+            )
+        except ssl.SSLError as error:
+            detail = getattr(error, "verify_message", "") or error.reason
+            raise Unreachable(f"no TLS connection: {detail} peer={peer}") from error
         except OSError as error:
             raise Unreachable(f"no connection: {error} peer={peer}") from error
+        if self._access.login is not None:
+            await self._log_in(channel, self._access.login(), peer)
         self._channels[key] = channel
         return channel
+
+    async def _log_in(self, channel: _Channel, login: SaslLogin, peer: Address) -> None:
+        client_id = self._client_id_at(peer)
+        chosen = await channel.ask(
+            build_request(Api.SASL_HANDSHAKE, 1, mechanism=login.mechanism), client_id
+        )
+        exchange = sasl_exchange(login, self._access.entropy)
+        error, token = int(chosen.error_code), next(exchange)
+        try:
+            while not error:
+                request = build_request(Api.SASL_AUTHENTICATE, 1, auth_bytes=token)
+                answer = await channel.ask(request, client_id)
+                error = int(answer.error_code)
+                if not error:
+                    token = exchange.send(answer.auth_bytes)
+        except StopIteration:
+            return
+        except SaslFailure as failure:
+            channel.give_up(Unreachable(f"the peer is no broker of the cluster. peer={peer}"))
+            raise Unreachable(f"the peer did not log in: {failure} peer={peer}") from failure
+        channel.give_up(Unreachable(f"the peer rejected the login. peer={peer}"))
+        raise Unreachable(f"the peer rejected the login of a broker. code={error} peer={peer}")
 
 
 class _Channel(asyncio.Protocol):

@@ -20,18 +20,18 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, cast
 
-from sparklog.broker.network.request_memory import RequestMemoryPool
-from sparklog.broker.runtime.metrics import BrokerMetrics
+from sparklog.broker.network.client_login import LOGIN_APIS, ClientLogin
+from sparklog.broker.network.connection_limits import host_of
+from sparklog.broker.network.service import FailedLogin, ListenerAccess, Service
 from sparklog.broker.runtime.request import (
     UNTHROTTLED,
     CloseConnection,
     ExpectedClose,
     NoResponse,
-    Reply,
     RequestContext,
 )
 from sparklog.core.errors import InvalidRequest
@@ -104,37 +104,21 @@ PIPELINED: Final = frozenset(
 """Requests that may overlap: appends, which the partition itself puts in order, reads, and requests
 that a coordinator decides in order of arrival."""
 
-Handle = Callable[[Any, RequestContext], Awaitable[Any]]
-"""Answers a request entity with a response entity; with None or `NoResponse` if none is wanted."""
-
-Refuse = Callable[[RequestHeader], Any]
-"""Answers ApiVersions of an unknown version."""
-
-BeginProduce = Callable[[PlainProduce, Reply, RequestContext], bool]
-"""Begins to answer a plain Produce request, if it can do so at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """The state and the functions that all connections of a listener share."""
-
-    handle: Handle
-    refuse: Refuse
-    intake: RequestMemoryPool
-    frame_bytes_max: int
-    metrics: BrokerMetrics
-    closed: Callable[[Connection], None]
-    """Called once for every connection that is gone."""
-    begin_produce: BeginProduce
-
 
 class Connection(asyncio.Protocol):
     """The server's end of one connection."""
 
-    def __init__(self, service: Service) -> None:
-        """Serve one client."""
+    def __init__(
+        self, service: Service, access: ListenerAccess, closed: Callable[[Connection], None]
+    ) -> None:
+        """Serve one client of a listener; `closed` is called once the connection is gone."""
         self._service = service
-        self._reader = FrameReader(service.frame_bytes_max)
+        self._closed = closed
+        self._access = access
+        self._login = None if access.login is None else access.login()
+        self._reader = FrameReader(
+            service.frame_bytes_max if self._login is None else self._login.receive_bytes_max
+        )
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._host = ""
@@ -168,9 +152,18 @@ class Connection(asyncio.Protocol):
         """Remember whom to answer."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        peer = transport.get_extra_info("peername")
-        self._host = str(peer[0]) if peer else ""
-        self._context = RequestContext(None, self._host)
+        self._host = host_of(transport.get_extra_info("peername"))
+        principal = self._access.principal_of(transport)
+        if principal is None:
+            logger.info(
+                "closing a connection: no rule of ssl.principal.mapping.rules matches the client's "
+                "certificate. listener=%s client=%s",
+                self._access.name,
+                self._host,
+            )
+            self._transport.close()
+            return
+        self._context = RequestContext(None, self._host, principal, self._access.name)
 
     def data_received(self, data: bytes) -> None:
         """Take what arrived and start what may start."""
@@ -200,7 +193,7 @@ class Connection(asyncio.Protocol):
         self._next = None
         if claimed:
             self._service.intake.give_back(claimed)
-        self._service.closed(self)
+        self._closed(self)
 
     def drain(self) -> None:
         """Read no more, and close when everything that was started is answered."""
@@ -237,6 +230,8 @@ class Connection(asyncio.Protocol):
             if self._throttled is not None:
                 return False
             if self._next is None:
+                if self._login is not None and self._exchanges and not self._login.complete:
+                    return False
                 frame = self._reader.next_frame()
                 if frame is None:
                     return self._may_arrive()
@@ -281,6 +276,12 @@ class Connection(asyncio.Protocol):
             self._service.intake.wait(self._memory_released)
 
     def _decoded(self, frame: bytes) -> InFlightRequest:
+        login = self._login
+        if login is not None and not login.complete:
+            if login.expects_token:
+                header = RequestHeader(Api.SASL_AUTHENTICATE, 0, 0)
+                return InFlightRequest(self, header, frame, len(frame))
+            login.check_frame(frame)
         if produce_fast_path.is_produce(frame):
             plain = produce_fast_path.read(frame)
             if plain is not None:
@@ -290,6 +291,8 @@ class Connection(asyncio.Protocol):
         except UnsupportedVersion as error:
             if error.header.api_key != Api.API_VERSIONS:
                 raise
+            if login is not None and not login.complete:
+                login.saw_api_versions(supported=False)
             header = RequestHeader(Api.API_VERSIONS, 0, error.header.correlation_id)
             answer = frames.encode_response(header, self._service.refuse(error.header))
             return InFlightRequest(self, header, None, len(frame), done=True, answer_frame=answer)
@@ -304,6 +307,8 @@ class Connection(asyncio.Protocol):
             self._settle_soon()
             return True
         api = exchange.header.api_key
+        if self._login is not None:
+            self._check_login(self._login, api)
         if len(self._exchanges) >= REQUESTS_MAX and api != Api.OFFSET_COMMIT:
             return False
         alone = api not in PIPELINED
@@ -323,8 +328,42 @@ class Connection(asyncio.Protocol):
             if self._begun(exchange, request):
                 return True
             _, request = frames.decode_request(request.frame)
-        self.start_task(exchange, self._service.handle(request, self._context_of(exchange)))
+        if self._login is not None and api in LOGIN_APIS:
+            self.start_task(exchange, self._log_in(self._login, exchange, request))
+        else:
+            self.start_task(exchange, self._service.handle(request, self._context_of(exchange)))
         return True
+
+    def _check_login(self, login: ClientLogin, api: int) -> None:
+        if login.complete:
+            login.check_session(api)
+        elif api == Api.API_VERSIONS:
+            login.saw_api_versions(supported=True)
+
+    async def _log_in(self, login: ClientLogin, exchange: InFlightRequest, request: Any) -> Any:
+        """Answer one message of a login, and let the client in when it is complete."""
+        answer = await login.answer(exchange.header.api_key, request)
+        if answer.fault:
+            self._service.login_failed(
+                FailedLogin(self._access.name, login.mechanism, answer.fault, self._host)
+            )
+            self._close_later(login.failure_delay_s)
+        elif login.complete:
+            self._reader.frame_bytes_max = self._service.frame_bytes_max
+            if login.principal is not None and login.principal != self._context.principal:
+                self._context = replace(self._context, principal=login.principal)
+                self._service.metrics.authentication(
+                    self._access.name, login.mechanism, succeeded=True
+                )
+        if isinstance(request, bytes) and not answer.fault:
+            exchange.answer_frame = frames.sized_token(answer.token)
+        return answer.response
+
+    def _close_later(self, delay_s: float) -> None:
+        """Read nothing more, and close after a while: guessing passwords takes time."""
+        if self._throttled is not None:
+            self._throttled.cancel()
+        self._throttled = self._loop.call_later(delay_s, self.close)
 
     def _begun(self, exchange: InFlightRequest, plain: PlainProduce) -> bool:
         """Begin a plain Produce without a task, unless one before it has yet to append."""
@@ -340,7 +379,7 @@ class Connection(asyncio.Protocol):
     def _context_of(self, exchange: InFlightRequest) -> RequestContext:
         client_id = exchange.header.client_id
         if client_id != self._context.client_id:
-            self._context = RequestContext(client_id, self._host)
+            self._context = replace(self._context, client_id=client_id)
         return self._context
 
     def start_task(self, exchange: InFlightRequest, work: Awaitable[Any]) -> None:

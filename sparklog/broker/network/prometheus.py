@@ -70,6 +70,7 @@ class _Families(Collector):
             yield family
         yield _links(self._metrics)
         yield _refused_broker_calls(self._metrics)
+        yield from _authentications(self._metrics)
         yield from _topics(self._metrics)
         yield from _requests(self._metrics)
         yield from _throttled(self._metrics)
@@ -94,6 +95,19 @@ def _refused_broker_calls(metrics: BrokerMetrics) -> Metric:
         family.add_metric((api,), count)
     family.add_sample(f"{name}_total", {}, metrics.refused_broker_calls.total())
     return family
+
+
+def _authentications(metrics: BrokerMetrics) -> Iterator[Metric]:
+    for succeeded, word in ((True, "successful"), (False, "failed")):
+        family = CounterMetricFamily(
+            f"kafka_server_socketservermetrics_{word}_authentication",
+            f"{word.capitalize()} logins and TLS handshakes",
+            labels=("listener", "mechanism"),
+        )
+        for (listener, mechanism, success), count in metrics.authentications.items():
+            if success is succeeded:
+                family.add_metric((listener, mechanism), count)
+        yield family
 
 
 def _topics(metrics: BrokerMetrics) -> Iterator[Metric]:

@@ -1,6 +1,7 @@
-"""The listener: accepts clients, bounds how many there are, and ends those that fell silent.
+"""The listeners: accept clients, bound how many there are, and end those that fell silent.
 
-The settings `listeners` and `advertised.listeners` are spelled as in Kafka.
+Each socket has a task that accepts one connection at a time. A listener with TLS does the handshake
+before the connection's first request. A failed handshake is one line in the log, with its cause.
 """
 
 from __future__ import annotations
@@ -8,19 +9,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
+import socket
+from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
-from sparklog.broker.network.connection import BeginProduce, Connection, Handle, Refuse, Service
-from sparklog.broker.network.listener_sockets import EVERY_INTERFACE, open_sockets
+from sparklog.broker.network.connection import Connection
+from sparklog.broker.network.connection_limits import ConnectionLimits, host_of
+from sparklog.broker.network.listener_sockets import open_sockets
 from sparklog.broker.network.request_memory import RequestMemoryPool
-from sparklog.broker.runtime.environment import Address
+from sparklog.broker.network.service import (
+    BeginProduce,
+    FailedLogin,
+    Handle,
+    ListenerAccess,
+    Refuse,
+    Service,
+)
+from sparklog.broker.network.tls import ListenerTls, handshake_fault
+from sparklog.broker.network.tls_alerts import handshaking
+from sparklog.broker.runtime.environment import Address, spawn
 from sparklog.broker.runtime.log_limiter import RateLimitedLog
 from sparklog.broker.runtime.metrics import BrokerMetrics, Gauge
 from sparklog.broker.runtime.request import Reply, RequestContext
 from sparklog.core.config.broker import BrokerConfig
-from sparklog.core.errors import InvalidConfig
 from sparklog.protocol.messages.produce_fast_path import PlainProduce
 
 logger = logging.getLogger(__name__)
@@ -29,6 +42,27 @@ BACKLOG: Final = 512
 """Connections the kernel holds until they are accepted: a restart meets all clients at once."""
 SWEEPS_PER_IDLE_TIME: Final = 4
 SWEEP_SHORTEST_S: Final = 0.01
+HANDSHAKE_S: Final = 10.0
+"""The time that a TLS handshake may take."""
+GOODBYE_S: Final = 1.0
+"""The time that the end of a TLS connection may take."""
+ACCEPT_RETRY_S: Final = 0.1
+"""The pause after the system has no file for a connection."""
+FAULTS_KEPT: Final = 1000
+"""Different lines about failed handshakes that are limited each for itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedListener:
+    """A listener as the server needs it."""
+
+    access: ListenerAccess = field(default_factory=ListenerAccess)
+    tls: ListenerTls | None = None
+    passes_limit: bool = False
+    """True for the listener of brokers beside others: clients cannot use up its connections."""
+
+
+PLAIN: Final = ServedListener()
 
 
 class Server:
@@ -46,10 +80,13 @@ class Server:
 
         Produce requests are given to `begin_produce` first.
         """
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, str] = {}
+        """The host of each client."""
         self.in_force: Callable[[], BrokerConfig] = lambda: config
         """Returns the settings in force, once the broker has read them."""
         self._refused = RateLimitedLog()
+        self._faults: defaultdict[str, RateLimitedLog] = defaultdict(RateLimitedLog)
+        self._limits = ConnectionLimits(config, now_s=0.0)
         self._idle_s = config.whole("connections.max.idle.ms") / 1000
         """Negative: connections may be idle for ever."""
         metrics = BrokerMetrics() if metrics is None else metrics
@@ -60,21 +97,20 @@ class Server:
             RequestMemoryPool(config.whole("queued.max.request.bytes")),
             config.whole("socket.request.max.bytes"),
             metrics,
-            self._forget,
             begin_produce or _begin_none,
+            self._failed_login,
         )
-        self._servers: list[asyncio.Server] = []
+        self._accepting: dict[asyncio.Task[None], socket.socket] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
         self._empty.set()
 
-    async def start(self, address: Address) -> Address:
+    async def start(self, address: Address, listener: ServedListener = PLAIN) -> Address:
         """Listen on `address`; port 0 takes a free one. Returns the address with its port.
 
         Raises:
             OSError: the address is taken or not this machine's.
         """
-        loop = asyncio.get_running_loop()
         try:
             sockets = open_sockets(address.host, address.port)
         except OSError as error:
@@ -86,16 +122,20 @@ class Server:
             ) from error
         port = int(sockets[0].getsockname()[1])
         for one in sockets:
-            self._servers.append(await loop.create_server(self._accept, sock=one, backlog=BACKLOG))
+            one.listen(BACKLOG)
+            self._accepting[spawn(self._accept(one, listener))] = one
         if self._idle_s >= 0 and self._sweeper is None:
             self._sweep()
         return Address(address.host, port)
 
     async def stop(self, drain_s: float = 0.0) -> None:
         """Stop accepting; answer the requests that came, for `drain_s` at most; hang up."""
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
+        accepting, self._accepting = self._accepting, {}
+        for task in accepting:
+            task.cancel()
+        await asyncio.gather(*accepting, return_exceptions=True)
+        for one in accepting.values():
+            one.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
@@ -113,19 +153,82 @@ class Server:
         """Return how many clients are connected."""
         return len(self._connections)
 
-    def _accept(self) -> asyncio.Protocol:
-        connections_max = self.in_force().whole("max.connections")
-        if len(self._connections) >= connections_max:
-            message = "refusing connections: raise max.connections=%d"
-            self._refused.warn(logger, message, connections_max)
-            return _RejectedConnection()
-        connection = Connection(self._service)
-        self._connections.add(connection)
+    async def _accept(self, listening: socket.socket, listener: ServedListener) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                client, peer = await loop.sock_accept(listening)
+            except OSError as error:
+                self._refused.warn(logger, "cannot accept a connection: %s", error.strerror)
+                await asyncio.sleep(ACCEPT_RETRY_S)
+                continue
+            host = host_of(peer)
+            if self._admits(host, listener):
+                spawn(self._open(client, host, listener))
+            else:
+                client.close()
+            # Others have their turn between two connections, however many wait.
+            await asyncio.sleep(self._limits.pause_s(loop.time()))
+
+    def _admits(self, host: str, listener: ServedListener) -> bool:
+        most = self.in_force().whole("max.connections")
+        if len(self._connections) >= most and not listener.passes_limit:
+            self._refused.warn(logger, "refusing connections: raise max.connections=%d", most)
+            return False
+        if not self._limits.opened(host):
+            message = (
+                "refusing connections of an address: raise max.connections.per.ip=%d client=%s"
+            )
+            self._refused.warn(logger, message, self._limits.limit_of(host), host)
+            return False
+        return True
+
+    async def _open(self, client: socket.socket, host: str, listener: ServedListener) -> None:
+        connection = Connection(self._service, listener.access, self._forget)
+        self._connections[connection] = host
         self._empty.clear()
-        return connection
+        tls = listener.tls
+        handshaking.set(client)
+        loop = asyncio.get_running_loop()
+        try:
+            if tls is None:
+                await loop.connect_accepted_socket(lambda: connection, client)
+            else:
+                await loop.connect_accepted_socket(
+                    lambda: connection,
+                    client,
+                    ssl=tls.context(),
+                    ssl_handshake_timeout=HANDSHAKE_S,
+                    ssl_shutdown_timeout=GOODBYE_S,
+                )
+        except (OSError, TimeoutError) as error:
+            client.close()
+            self._forget(connection)
+            if tls is not None:
+                self._failed_handshake(error, host, listener)
+
+    def _failed_login(self, login: FailedLogin) -> None:
+        kind = f"{login.listener} {login.mechanism} {login.reason.partition('.')[0]}"
+        self._service.metrics.authentication(login.listener, login.mechanism, succeeded=False)
+        self._report(kind, f"the login failed: {login.reason}", login.listener, login.host)
+
+    def _failed_handshake(self, error: Exception, host: str, listener: ServedListener) -> None:
+        fault, name = handshake_fault(error), listener.access.name
+        self._service.metrics.authentication(name, "TLS", succeeded=False)
+        self._report(f"{name} {fault}", f"{fault}.", name, host)
+
+    def _report(self, kind: str, fault: str, listener: str, host: str) -> None:
+        """Log a failed login or handshake, each kind once in a while."""
+        if len(self._faults) >= FAULTS_KEPT:
+            self._faults.clear()
+        self._faults[kind].warn(
+            logger, "closing a connection: %s listener=%s client=%s", fault, listener, host
+        )
 
     def _forget(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        host = self._connections.pop(connection, None)
+        if host is not None:
+            self._limits.closed(host)
         if not self._connections:
             self._empty.set()
 
@@ -140,57 +243,3 @@ class Server:
 
 def _begin_none(asked: PlainProduce, reply: Reply, context: RequestContext) -> bool:
     return False
-
-
-class _RejectedConnection(asyncio.Protocol):
-    """A connection over the limit."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Hang up."""
-        transport.close()
-
-
-PORT_MAX: Final = 65_535
-_LISTENER = re.compile(r"([A-Za-z][A-Za-z0-9_]*)://(\[[0-9A-Fa-f:.]+\]|[^:/\[\],]*):([0-9]{1,5})")
-
-
-def listener_of(config: BrokerConfig) -> Address:
-    """Return where to listen; an empty host is every network interface.
-
-    Raises:
-        InvalidConfig: not a listener, or more than one.
-    """
-    return _parsed("listeners", config.text("listeners"))
-
-
-def advertised_of(config: BrokerConfig, bound: Address) -> Address:
-    """Return where others reach a broker that listens at `bound`.
-
-    Raises:
-        InvalidConfig: not a listener, or none though it listens on every interface.
-    """
-    text = config.text("advertised.listeners")
-    if text:
-        given = _parsed("advertised.listeners", text)
-        found = Address(given.host or bound.host, given.port or bound.port)
-    else:
-        found = bound
-    if found.host in EVERY_INTERFACE:
-        raise InvalidConfig(
-            "clients need to be told a host that reaches the broker: set advertised.listeners. "
-            f"listeners={config.text('listeners')} advertised.listeners={text!r}"
-        )
-    return found
-
-
-def _parsed(name: str, text: str) -> Address:
-    match = _LISTENER.fullmatch(text.strip())
-    if match is None or int(match.group(3)) > PORT_MAX:
-        raise InvalidConfig(f"{name} takes one PLAINTEXT://host:port. {name}={text!r}")
-    protocol, host, port = match.groups()
-    if protocol.upper() != "PLAINTEXT":
-        raise InvalidConfig(
-            f"{name} takes one PLAINTEXT://host:port; other protocols are not known. "
-            f"{name}={text!r}"
-        )
-    return Address(host.strip("[]"), int(port))

@@ -35,7 +35,8 @@ from sparklog.broker.runtime.environment import Address, Environment, spawn
 from sparklog.broker.runtime.metrics import BrokerMetrics, Gauge
 from sparklog.broker.runtime.request import INTERNAL, RequestContext
 from sparklog.cluster.controller.liveness import Vote
-from sparklog.cluster.metadata.records import NO_LEADER
+from sparklog.cluster.metadata.image import MetadataImage, at_listener
+from sparklog.cluster.metadata.records import NO_LEADER, BrokerEndpoint
 from sparklog.core.config.broker import BrokerConfig
 from sparklog.core.errors import Fenced, InvalidConfig, OutcomeUnknown, SparklogError, Unavailable
 
@@ -62,8 +63,11 @@ class BrokerNode:
         *,
         make_replicas: Callable[..., Replicas] = Replicas,
         metrics: BrokerMetrics | None = None,
+        endpoints: tuple[BrokerEndpoint, ...] = (),
     ) -> None:
         """Be the broker `node.id`, which others reach at `address`.
+
+        `endpoints` has the addresses of all listeners, if there is more than a plain one.
 
         Raises:
             InvalidConfig: no node.id, another broker.id, or a super user without a type.
@@ -75,6 +79,10 @@ class BrokerNode:
         self.environment = replace(environment, network=self.reachability)
         self.reachability.introduce(self._client_id_at)
         self.address = address
+        self._endpoints = endpoints
+        self._extra_listeners = frozenset(
+            one.listener for one in endpoints if Address(one.host, one.port) != address
+        )
         self.metrics = BrokerMetrics() if metrics is None else metrics
         self.throttle = ClientQuotas(config, self.metrics)
         self.metadata = MetadataLog(self.environment)
@@ -136,6 +144,16 @@ class BrokerNode:
         """Say whether a broker of this cluster asks, and not a client; this one is one, too."""
         secret = self.metadata.image.cluster_secret
         return context is INTERNAL or is_broker(context.client_id, secret, self.address)
+
+    def image_for(self, context: RequestContext) -> MetadataImage:
+        """Return the newest image, with the brokers' addresses for the client's listener."""
+        return self.addressed(self.metadata.image, context)
+
+    def addressed(self, image: MetadataImage, context: RequestContext) -> MetadataImage:
+        """Return an image with the brokers' addresses for the client's listener."""
+        if context.listener not in self._extra_listeners:
+            return image
+        return at_listener(image, context.listener)
 
     def _client_id_at(self, peer: Address) -> str:
         return client_id(self.broker_id, self.metadata.image.cluster_secret, peer)
@@ -259,7 +277,7 @@ class BrokerNode:
         """
         rack = self.config.text("broker.rack") or None
         identity = await register(
-            self.environment, self.metadata, self.broker_id, self.address, rack
+            self.environment, self.metadata, self.broker_id, self.address, rack, self._endpoints
         )
         current_incarnation = Incarnation(
             self.environment,

@@ -63,6 +63,8 @@ class BrokerMetrics:
         self.request_seconds: dict[str, float] = {}
         self.request_latencies: dict[str, Latencies] = {}
         self.refused_broker_calls: Counter[str] = Counter()
+        self.authentications: Counter[tuple[str, str, bool]] = Counter()
+        """By listener, mechanism, and whether they succeeded."""
         self.throttled_requests: Counter[str] = Counter()
         self.throttled_seconds: dict[str, float] = {}
         self.isr_shrinks = 0
@@ -125,6 +127,10 @@ class BrokerMetrics:
         """Count a response after which the broker does not read from the client for `seconds`."""
         self.throttled_requests[quota] += 1
         self.throttled_seconds[quota] = self.throttled_seconds.get(quota, 0.0) + seconds
+
+    def authentication(self, listener: str, mechanism: str, *, succeeded: bool) -> None:
+        """Count a login, or a failed TLS handshake under the mechanism `TLS`."""
+        self.authentications[listener, mechanism, succeeded] += 1
 
     def broker_call_refused(self, api: str) -> None:
         """Count a request from a client that only brokers may send."""

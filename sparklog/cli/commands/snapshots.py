@@ -10,7 +10,6 @@ from sparklog.cli.arguments import Arguments, CommandParser, check_options, set_
 from sparklog.cli.console.topic_filter import matching_topics
 from sparklog.cli.output import Output, say
 from sparklog.cli.target import add_client_options, add_root_options, client_settings_of, opened_log
-from sparklog.client.addresses import BrokerAddress
 from sparklog.client.values import LATEST
 from sparklog.cluster.log import Log
 from sparklog.cluster.metadata.image import MetadataImage
@@ -112,11 +111,15 @@ def _ends_of_led(
     ]
     if not led:
         return {}
-    from sparklog.client.admin import Admin  # noqa: PLC0415 - seldom needed, and slow to import
+    # Seldom needed, and slow to import.
+    from sparklog.client.admin import Admin  # noqa: PLC0415
+    from sparklog.client.security import SecuritySettings  # noqa: PLC0415
+    from sparklog.spark.access.leaders import registered  # noqa: PLC0415
 
-    brokers = ",".join(str(BrokerAddress(b.host, b.port)) for b in image.live_brokers())
+    settings = client_settings_of(args)
+    brokers = registered(image, SecuritySettings(settings))
     try:
-        with Admin(brokers, settings=client_settings_of(args)) as admin:
+        with Admin(brokers, settings=settings) as admin:
             found = admin.offsets(dict.fromkeys(led, LATEST))
     except SparklogError as error:
         raise Unavailable(_silent(str(error))) from error

@@ -127,7 +127,13 @@ def register(image: MetadataImage, record: RegisterBrokerRecord) -> list[Record]
     if known is None or known.fenced:
         return [record]
     newcomer = Broker(
-        record.broker_id, record.incarnation, record.host, record.port, record.rack, epoch=-1
+        record.broker_id,
+        record.incarnation,
+        record.host,
+        record.port,
+        record.rack,
+        epoch=-1,
+        endpoints=record.endpoints,
     )
     eligible = [b for b in image.eligible_brokers() if b.broker_id != record.broker_id]
     eligible = sorted([*eligible, newcomer], key=lambda b: b.broker_id)

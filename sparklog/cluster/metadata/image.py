@@ -22,6 +22,7 @@ from sparklog.cluster.metadata.records import (
     NO_LEADER,
     TOPIC_RESOURCE,
     AccessControlEntryRecord,
+    BrokerEndpoint,
     BrokerRegistrationChangeRecord,
     ClientQuotaRecord,
     ClusterRecord,
@@ -128,6 +129,27 @@ class Broker:
     fenced: bool = False
     """Deposed: its write-ahead log is sealed, and it leads no partition."""
     shutting_down: bool = False
+    endpoints: tuple[BrokerEndpoint, ...] = ()
+    """All listeners; empty for a single PLAINTEXT one."""
+
+    def at(self, listener: str) -> Broker | None:
+        """Return the broker with its address for a listener; None if it has no such listener.
+
+        An empty name stands for the listener by which brokers reach each other.
+        """
+        if not listener or not self.endpoints:
+            return self
+        for one in self.endpoints:
+            if one.listener == listener:
+                return replace(self, host=one.host, port=one.port)
+        return None
+
+    def with_protocol(self, protocol: str) -> Broker | None:
+        """Return the broker with its address for a security protocol; None if it has none."""
+        if not self.endpoints:
+            return self
+        names = [one.listener for one in self.endpoints if one.protocol == protocol]
+        return self.at(names[0]) if names else None
 
     @property
     def eligible(self) -> bool:
@@ -138,6 +160,16 @@ class Broker:
     def wal(self) -> WalLayout:
         """Return the layout of its write-ahead log."""
         return WalLayout(self.broker_id, self.incarnation)
+
+
+def at_listener(image: MetadataImage, listener: str) -> MetadataImage:
+    """Return the image with the brokers' addresses for one listener; others are left out."""
+    brokers = {
+        broker_id: at
+        for broker_id, broker in image.brokers.items()
+        if (at := broker.at(listener)) is not None
+    }
+    return replace(image, brokers=brokers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +298,10 @@ class _Change:
                 self._config(record)
             case ClientQuotaRecord(entity, key, value):
                 self._client_quotas = _with_quota(self._client_quotas, entity, key, value)
-            case RegisterBrokerRecord(broker_id, incarnation, host, port, rack):
-                broker = Broker(broker_id, incarnation, host, port, rack, epoch=offset)
+            case RegisterBrokerRecord(broker_id, incarnation, host, port, rack, endpoints):
+                broker = Broker(
+                    broker_id, incarnation, host, port, rack, epoch=offset, endpoints=endpoints
+                )
                 self._brokers = {**self._brokers, broker_id: broker}
             case BrokerRegistrationChangeRecord() | UnregisterBrokerRecord():
                 self._registration(record)

@@ -11,7 +11,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -94,6 +94,16 @@ class ClusterRecord:
     """32 hex digits, by which brokers know each other; see decision 52."""
 
 
+class BrokerEndpoint(NamedTuple):
+    """The address that is advertised for one listener of a broker."""
+
+    listener: str
+    protocol: str
+    """Kafka's security protocol, such as SASL_SSL."""
+    host: str
+    port: int
+
+
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerRecord:
     """An incarnation of a broker registered; its broker epoch is the offset of this record."""
@@ -101,8 +111,11 @@ class RegisterBrokerRecord:
     broker_id: int
     incarnation: str
     host: str
+    """The host and the port by which brokers reach each other."""
     port: int
     rack: str | None = None
+    endpoints: tuple[BrokerEndpoint, ...] = ()
+    """All listeners; empty for a single PLAINTEXT one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +283,18 @@ def quota_entity(value: Any) -> QuotaEntity:
     return tuple((str(kind), _text_or_none(name)) for kind, name in value)
 
 
+def endpoints_of(value: Any) -> tuple[BrokerEndpoint, ...]:
+    """Return endpoints from JSON values.
+
+    Raises:
+        TypeError, ValueError: the values are not endpoints.
+    """
+    return tuple(
+        BrokerEndpoint(str(name), str(protocol), str(host), int(port))
+        for name, protocol, host, port in value
+    )
+
+
 _BROKER_ID = _Field("broker_id", "brokerId", int)
 _BROKER_EPOCH = _Field("broker_epoch", "brokerEpoch", int)
 _INCARNATION = _Field("incarnation", "incarnationId", str)
@@ -321,6 +346,7 @@ _FIELDS: dict[type[Record], tuple[_Field, ...]] = {
         _Field("host", "host", str),
         _Field("port", "port", int),
         _optional("rack", "rack", _text_or_none, None),
+        _optional("endpoints", "endPoints", endpoints_of, ()),
     ),
     BrokerRegistrationChangeRecord: (
         _BROKER_ID,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from sparklog.cluster.metadata.image import (
     Broker,
@@ -16,6 +16,7 @@ from sparklog.cluster.metadata.records import (
     EVERY_BROKER,
     AccessControlEntryRecord,
     bytes_of,
+    endpoints_of,
     quota_entity,
     text_of,
 )
@@ -56,6 +57,10 @@ def is_due(image: MetadataImage, last_end: int) -> bool:
     An image that skipped records of a newer version is never stored: that version would trust it.
     """
     return image.end_offset - last_end >= SNAPSHOT_EVERY and not image.strange
+
+
+_PLAIN_FIELDS: Final = len(Broker.__slots__) - 1
+"""Fields of a broker that JSON has as they are; the endpoints come behind them."""
 
 
 def encode(image: MetadataImage) -> bytes:
@@ -130,7 +135,10 @@ def from_document(document: dict[str, Any], end_offset: int) -> MetadataImage:
         )
         for entry in document["topics"]
     }
-    brokers = [Broker(*values) for values in document.get("brokers", ())]
+    brokers = [
+        Broker(*values[:_PLAIN_FIELDS], *map(endpoints_of, values[_PLAIN_FIELDS:]))
+        for values in document.get("brokers", ())
+    ]
     controller = document.get("controller")
     return MetadataImage(
         end_offset,

@@ -15,6 +15,7 @@ from sparklog.core.config.model import (
     parse_configs,
     table_of,
 )
+from sparklog.core.config.security import SECURITY_SETTINGS, settings_of_listeners
 from sparklog.core.config.topic_defaults import refuse_topic_defaults
 from sparklog.core.config.transaction_coordinator import TRANSACTION_SETTINGS
 from sparklog.core.errors import InvalidConfig
@@ -269,8 +270,8 @@ _NODE = (
         SettingType.STRING,
         "PLAINTEXT://127.0.0.1:9092",
         Effect.BROKER,
-        "Where the broker listens; port 0 takes any that is free. Kafka listens to every network "
-        "interface; here that has to be asked for, as nothing yet keeps strangers out.",
+        "The broker's listeners, NAME://host:port with commas between; port 0 takes any that is "
+        "free. Kafka listens to every network interface; here that has to be asked for.",
         kafka_default="PLAINTEXT://:9092",
     ),
     Setting(
@@ -278,7 +279,8 @@ _NODE = (
         SettingType.STRING,
         "",
         Effect.BROKER,
-        "Where clients and other brokers reach it, if not as it listens; port 0 is the one bound.",
+        "The addresses by which clients and other brokers reach the listeners, for those where it "
+        "is another one; port 0 is the one bound.",
     ),
     Setting(
         "metrics.port",
@@ -353,6 +355,7 @@ BROKER_SETTINGS: Final = table_of(
     *_CLUSTER,
     *_SOCKET,
     *_ACCESS,
+    *SECURITY_SETTINGS,
     *_QUOTAS,
     *_TOPICS,
     *_REPLICAS,
@@ -402,7 +405,7 @@ def parse_broker_configs(given: Mapping[str, str]) -> BrokerConfig:
             value outside its limits, or values that contradict each other.
     """
     refuse_topic_defaults(given)
-    config = parse_configs(given, BROKER_SETTINGS)
+    config = parse_configs(given, {**BROKER_SETTINGS, **settings_of_listeners(given)})
     check_group_settings(config)
     heartbeat, session = (
         config.whole("broker.heartbeat.interval.ms"),

@@ -92,7 +92,7 @@ class Setting:
     def spell(self, value: Value) -> str:
         """Return `value` as Kafka's tools print it; a secret is `[hidden]`."""
         if self.kind is SettingType.PASSWORD:
-            return HIDDEN
+            return HIDDEN if value else ""
         if isinstance(value, bool):
             return "true" if value else "false"
         return ",".join(value) if isinstance(value, tuple) else str(value)

@@ -48,6 +48,16 @@ def replace_references(text: str, read: Callable[[SecretReference], str]) -> str
     )
 
 
+def referenced_files(text: str) -> list[str]:
+    """Return the paths of the files to which the references of a value lead."""
+    found = []
+    for reference in _REFERENCE.finditer(text):
+        provider, path, key = reference[1], reference[2] or "", reference[3]
+        if provider in ("file", "dir") and path:
+            found.append(path if provider == "file" else f"{path}/{key}")
+    return found
+
+
 def parse_properties(text: str, source: str) -> dict[str, str]:
     r"""Return the settings of a Java properties file; the last one of a name counts.
 

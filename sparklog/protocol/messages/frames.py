@@ -31,6 +31,8 @@ from sparklog.protocol.messages.schemas import request_schema, response_schema
 
 SIZE_BYTES: Final = 4
 _SIZE: Final = struct.Struct(">i")
+_TLS_HANDSHAKE: Final = b"\x16\x03"
+_HTTP_METHODS: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI")
 _REQUEST: Final = struct.Struct(">hhi")
 _CORRELATION: Final = struct.Struct(">i")
 
@@ -163,19 +165,34 @@ def _sized(out: bytearray) -> bytearray:
     return out
 
 
+def sized_token(token: bytes) -> bytearray:
+    """Return a frame that is a SASL token without a header, as in SaslHandshake version 0."""
+    return bytearray(_SIZE.pack(len(token)) + token)
+
+
+def _foreign(buffer: bytes | bytearray, at: int) -> str:
+    """Return the likely cause of a frame's impossible size."""
+    start = bytes(buffer[at : at + SIZE_BYTES])
+    if start[:2] == _TLS_HANDSHAKE:
+        return "the peer speaks TLS, and this listener does not; set security.protocol"
+    if start in _HTTP_METHODS:
+        return "the peer speaks HTTP; this is a port of Kafka's protocol"
+    return "a frame is too large, or this is not Kafka's protocol; see socket.request.max.bytes"
+
+
 class FrameReader:
     """Collects bytes and splits them into frames.
 
     A frame that arrives in one piece is cut from that piece; only split frames are joined.
     """
 
-    __slots__ = ("_at", "_buffer", "_frame_bytes_max")
+    __slots__ = ("_at", "_buffer", "frame_bytes_max")
 
     def __init__(self, frame_bytes_max: int) -> None:
         """Reject frames of more than `frame_bytes_max` bytes, size not counted."""
         self._buffer: bytes | bytearray = b""
         self._at = 0
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
 
     def __len__(self) -> int:
         """Return the number of buffered bytes."""
@@ -212,10 +229,9 @@ class FrameReader:
         if start > len(buffer):
             return None
         size = _SIZE.unpack_from(buffer, self._at)[0]
-        if not 0 <= size <= self._frame_bytes_max:
+        if not 0 <= size <= self.frame_bytes_max:
             raise InvalidRequest(
-                "a frame is too large, or this is not Kafka's protocol. "
-                f"size={size} socket.request.max.bytes={self._frame_bytes_max}"
+                f"{_foreign(buffer, self._at)}. size={size} largest={self.frame_bytes_max}"
             )
         end = start + size
         if end > len(buffer):

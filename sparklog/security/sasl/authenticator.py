@@ -69,14 +69,21 @@ class SaslAuthenticator:
     """The authentication of one connection."""
 
     def __init__(
-        self, mechanisms: Mapping[str, Callable[[], SaslServer]], max_reauth_ms: int = 0
+        self,
+        mechanisms: Mapping[str, Callable[[], SaslServer]],
+        max_reauth_ms: int = 0,
+        unlimited: frozenset[str] = frozenset(),
     ) -> None:
         """Offer `mechanisms`, by name, with a maker of one exchange each.
 
-        `max_reauth_ms` limits a session; 0 does not.
+        Args:
+            mechanisms: the makers; the next handshake takes them as they are then.
+            max_reauth_ms: the longest session in ms; 0 is no limit.
+            unlimited: names of users whose sessions have no limit.
         """
-        self._mechanisms = mechanisms
-        self._max_reauth_ms = max_reauth_ms
+        self.mechanisms = mechanisms
+        self.max_reauth_ms = max_reauth_ms
+        self._unlimited = unlimited
         self.state = SaslState.START
         self.mechanism = ""
         """The mechanism of the newest handshake."""
@@ -94,6 +101,11 @@ class SaslAuthenticator:
     def complete(self) -> bool:
         """Return True if the client may send any request."""
         return self.state is SaslState.COMPLETE
+
+    @property
+    def expects_raw_token(self) -> bool:
+        """Return True if the client's next frame is a token without a header."""
+        return self.raw_tokens and self._in_exchange
 
     def expired(self, now_ms: int) -> bool:
         """Return True if the session is over (A4)."""
@@ -122,7 +134,7 @@ class SaslAuthenticator:
 
     def handshake(self, mechanism: str, version: int, now_ms: int) -> HandshakeReply:
         """Begin an exchange, for the first time or again (A3)."""
-        offered = tuple(self._mechanisms)
+        offered = tuple(self.mechanisms)
         if self._in_exchange or self.state is SaslState.FAILED:
             return HandshakeReply((), self.unexpected("SASL_HANDSHAKE"), close=True)
         if self.state is SaslState.COMPLETE:
@@ -132,7 +144,7 @@ class SaslAuthenticator:
                 return HandshakeReply(offered, IllegalSaslState("Re-authentication is too early."))
             assert self.name is not None
             self._previous = (self.mechanism, self.name)
-        if mechanism not in self._mechanisms:
+        if mechanism not in self.mechanisms:
             self.state = SaslState.FAILED
             error = UnsupportedSaslMechanism(
                 f"Unsupported SASL mechanism. mechanism={mechanism[:100]!r} enabled={offered}"
@@ -144,7 +156,7 @@ class SaslAuthenticator:
             return HandshakeReply(offered)
         self.mechanism = mechanism
         self.raw_tokens = version == 0
-        self._server = self._mechanisms[mechanism]()
+        self._server = self.mechanisms[mechanism]()
         self.state = SaslState.AUTHENTICATE
         return HandshakeReply(offered)
 
@@ -187,8 +199,8 @@ class SaslAuthenticator:
                 f"User.{before}: User.{who.name}"
             )
         lifetimes = [who.expires_ms - now_ms] if who.expires_ms is not None else []
-        if self._max_reauth_ms > 0:
-            lifetimes.append(self._max_reauth_ms)
+        if self.max_reauth_ms > 0 and who.name not in self._unlimited:
+            lifetimes.append(self.max_reauth_ms)
         lifetime_ms = max(1, min(lifetimes)) if lifetimes else 0
         self._ends_ms = now_ms + lifetime_ms if lifetimes else None
         self._previous = self._server = None

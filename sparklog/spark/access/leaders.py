@@ -13,11 +13,11 @@ from typing import Final
 from sparklog.client.addresses import BrokerAddress, bootstrap_addresses
 from sparklog.client.connections import BrokerConnections
 from sparklog.client.offsets import find_offsets
-from sparklog.client.security import SecuritySettings, process_security
+from sparklog.client.security import CONFIG_VARIABLE, SecuritySettings, process_security
 from sparklog.client.values import LATEST, ListedOffset
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
-from sparklog.core.errors import SparklogError, Unavailable
+from sparklog.core.errors import InvalidConfig, SparklogError, Unavailable
 from sparklog.core.types import TopicPartition
 
 REQUEST_TIMEOUT_S: Final = 10.0
@@ -80,7 +80,7 @@ class PartitionLeaders:
 
     def addresses(self, image: MetadataImage) -> str:
         """Return brokers for a task to start from, as bootstrap servers."""
-        return self._bootstrap or registered(image)
+        return self._bootstrap or registered(image, self._security)
 
     def close(self) -> None:
         """Drop the connections."""
@@ -126,6 +126,26 @@ def connect_brokers(
     return BrokerConnections(bootstrap_addresses(addresses), timeout_s, chosen)
 
 
-def registered(image: MetadataImage) -> str:
-    """Return the brokers that the cluster's metadata names, as bootstrap servers; '' for none."""
-    return ",".join(str(BrokerAddress(b.host, b.port)) for b in image.live_brokers())
+def registered(image: MetadataImage, security: SecuritySettings | None = None) -> str:
+    """Return the brokers that the cluster's metadata names, as bootstrap servers; '' for none.
+
+    Args:
+        image: the metadata.
+        security: chooses the listener by its protocol; None: as the process' settings do.
+
+    Raises:
+        InvalidConfig: the brokers have no listener with the protocol.
+    """
+    brokers = image.live_brokers()
+    if not brokers:
+        return ""
+    protocol = (process_security() if security is None else security).protocol
+    found = [at for one in brokers if (at := one.with_protocol(protocol)) is not None]
+    if not found:
+        known = sorted({end.protocol for one in brokers for end in one.endpoints})
+        raise InvalidConfig(
+            "the brokers have no listener with this protocol: set security.protocol, in options "
+            f"with the prefix kafka. or in the file that {CONFIG_VARIABLE} names. "
+            f"security.protocol={protocol} protocols={','.join(known)}"
+        )
+    return ",".join(str(BrokerAddress(b.host, b.port)) for b in found)

@@ -15,6 +15,7 @@ from sparklog.broker.network.listener_sockets import EVERY_INTERFACE
 from sparklog.broker.runtime.async_store import unforced_store
 from sparklog.broker.runtime.diagnostics import LOG_VARIABLE, parse_log_levels
 from sparklog.core.config.broker import parse_broker_configs
+from sparklog.core.config.security import refuse_inline_secrets
 from sparklog.core.errors import InvalidRequest
 from sparklog.spark.access.log_access import refuse_memory
 from sparklog.spark.jobs.arguments import (
@@ -31,6 +32,7 @@ from sparklog.spark.schedule.schedule import Schedule
 from sparklog.spark.serve.broker_jobs import group_of
 from sparklog.spark.serve.broker_slots import RESOURCE, RESOURCE_AMOUNT
 from sparklog.spark.serve.job import ServeJob
+from sparklog.spark.serve.security import add_security_options, serve_security
 from sparklog.store.open import open_store
 
 PORT_MAX = 65_535
@@ -38,8 +40,11 @@ BROKER_ID_MAX = 2**31 - 1
 OWN_CONFIGS = {
     "node.id": "--first-broker-id",
     "broker.id": "--first-broker-id",
-    "listeners": "--listen-host and --port",
-    "advertised.listeners": "--advertised-host and --port",
+    "listeners": "--listen-host, --port and --listener",
+    "advertised.listeners": "--advertised-host, --port and --listener",
+    "listener.security.protocol.map": "--protocol and --listener",
+    "inter.broker.listener.name": "--protocol",
+    "security.inter.broker.protocol": "--protocol",
     "broker.rack": "--rack",
     "metrics.port": "--metrics-port",
 }
@@ -53,6 +58,7 @@ examples:
   spark-submit jobs/serve.py --brokers 3 --config default.replication.factor=3 \\
       --rack-variable ZONE --ready-file /run/sparklog.json
   sparklog serve --root s3://bucket/log --jobs conf/jobs.toml
+  sparklog serve --root s3://bucket/log --tls-cert broker.pem --tls-key broker.key --sasl scram
 
 One broker is one task of a job of its own. Broker i (counted from 0) listens at --port + i.
 Ctrl-C or SIGTERM lets every broker hand over its partitions before it ends.
@@ -111,6 +117,7 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
         "let Spark Connect's clients in there: their queries run beside the brokers, in the same "
         "application (default: nobody)",
     )  # fmt: skip
+    add_security_options(parser)
     brokers = parser.add_argument_group("brokers")
     brokers.add_argument("--rack", metavar="NAME", help="broker.rack of every broker")
     brokers.add_argument(
@@ -184,6 +191,9 @@ def serve_job(given: argparse.Namespace) -> ServeJob:
     for name, option in OWN_CONFIGS.items():
         if name in configs:
             raise InvalidRequest(f"--config {name} is not for all brokers: use {option}")
+    refuse_inline_secrets(configs)
+    security = serve_security(given, configs)
+    configs = {**configs, **security.configs}
     # Brokers would refuse it as well, but only once Spark has started them.
     config = parse_broker_configs(configs)
     if not config.flag("wal.fsync"):
@@ -193,7 +203,8 @@ def serve_job(given: argparse.Namespace) -> ServeJob:
     if given.ready_file is not None and not given.ready_file.absolute().parent.is_dir():
         raise InvalidRequest(f"--ready-file {given.ready_file}: there is no such folder")
     last = given.brokers - 1
-    for name, port in (("--port", given.port), ("--metrics-port", given.metrics_port)):
+    ports = [("--listener", one.port) for one in security.more_listeners]
+    for name, port in (("--port", given.port), ("--metrics-port", given.metrics_port), *ports):
         if port > 0 and port + last > PORT_MAX:
             raise InvalidRequest(f"{name} counts on to more than {PORT_MAX}: choose a lower one")
     if given.first_broker_id + last > BROKER_ID_MAX:
@@ -219,6 +230,8 @@ def serve_job(given: argparse.Namespace) -> ServeJob:
         schedule=_schedule(given.jobs),
         jobs_metrics_port=given.jobs_metrics_port,
         json=given.json,
+        protocol=security.protocol,
+        more_listeners=security.more_listeners,
     )
 
 

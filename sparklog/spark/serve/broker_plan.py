@@ -12,7 +12,7 @@ from typing import Protocol
 from sparklog.broker.runtime.identity import Ready
 from sparklog.spark.jobs.addresses import ALL
 
-PROTOCOL = "PLAINTEXT"
+PLAINTEXT = "PLAINTEXT"
 
 
 class BrokerEntry(Protocol):
@@ -42,6 +42,23 @@ class ControlPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class MoreListener:
+    """A listener of one broker."""
+
+    name: str
+    protocol: str
+    host: str
+    """The interface; empty: as the first listener."""
+    port: int
+    advertised_host: str = ""
+    """Empty: as the first listener."""
+
+    def at(self, host: str) -> str:
+        """Return it as Kafka's settings have it, at a host."""
+        return f"{self.name}://{_bracketed(host)}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerPlan:
     """One broker."""
 
@@ -59,6 +76,9 @@ class BrokerPlan:
     """An environment variable of the executor that names its rack."""
     metrics_port: int = 0
     """-1: no page."""
+    protocol: str = PLAINTEXT
+    """Security protocol of the listener, which is also its name."""
+    more_listeners: tuple[MoreListener, ...] = ()
     log_level: str = "INFO"
     log_levels: str = ""
     """Levels of packages, as `SPARKLOG_LOG` gives them."""
@@ -67,12 +87,21 @@ class BrokerPlan:
     def settings(self, own_host: str, environment: Mapping[str, str]) -> dict[str, str]:
         """Return the broker's settings on a machine: `own_host` is how others reach it."""
         host = self.advertised_host or own_host
+        own = MoreListener(self.protocol, self.protocol, self.listen_host, self.port)
+        listeners = (own, *self.more_listeners)
         settings = {
             "node.id": str(self.broker_id),
-            "listeners": f"{PROTOCOL}://{_bracketed(self.listen_host)}:{self.port}",
-            "advertised.listeners": f"{PROTOCOL}://{_bracketed(host)}:{self.port}",
+            "listeners": ",".join(one.at(one.host or self.listen_host) for one in listeners),
+            "advertised.listeners": ",".join(
+                one.at(one.advertised_host or host) for one in listeners
+            ),
             "metrics.port": str(self.metrics_port),
         }
+        if self.more_listeners:
+            settings["listener.security.protocol.map"] = ",".join(
+                f"{one.name}:{one.protocol}" for one in listeners
+            )
+            settings["inter.broker.listener.name"] = own.name
         rack = environment.get(self.rack_variable) if self.rack_variable else None
         rack = rack or self.rack
         if rack:

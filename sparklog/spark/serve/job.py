@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sparklog.spark.jobs.addresses import Place, outward_address, place_of
 from sparklog.spark.schedule.schedule import Schedule
-from sparklog.spark.serve.broker_plan import BrokerEntry, BrokerPlan, ControlPoint
+from sparklog.spark.serve.broker_plan import (
+    PLAINTEXT,
+    BrokerEntry,
+    BrokerPlan,
+    ControlPoint,
+    MoreListener,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,10 @@ class ServeJob:
     jobs_metrics_port: int = 0
     """Of the driver's page about them; 0: any free port, -1: no page."""
     json: bool = False
+    protocol: str = PLAINTEXT
+    """Security protocol of the brokers' listener."""
+    more_listeners: tuple[MoreListener, ...] = ()
+    """Further listeners of the first broker; their ports count on, too."""
 
     @property
     def default_master(self) -> str:
@@ -76,6 +86,11 @@ class ServeJob:
                 rack_variable=self.rack_variable,
                 metrics_port=self.metrics_port + index if self.metrics_port > 0
                 else self.metrics_port,
+                protocol=self.protocol,
+                more_listeners=tuple(
+                    replace(one, port=one.port + index if one.port else 0)
+                    for one in self.more_listeners
+                ),
                 log_level=self.log_level,
                 log_levels=self.log_levels,
                 configs=self.configs,

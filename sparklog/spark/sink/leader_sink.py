@@ -61,7 +61,7 @@ class LeaderAppends:
         batches = {part.place: reference_batch(part.staged, commit) for part in parts}
         data = {place: encode_references(batch) for place, batch in batches.items()}
         ids = {part.topic: part.topic_id for part in parts}
-        addresses = self._bootstrap or registered(self._log.refresh())
+        addresses = self._bootstrap or registered(self._log.refresh(), self._security)
         if not addresses:
             return dict.fromkeys(batches, NO_BROKERS)
         brokers = connect_brokers(addresses, REQUEST_TIMEOUT_S, self._security)

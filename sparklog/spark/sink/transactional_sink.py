@@ -100,7 +100,7 @@ class TransactionalAppends:
             self._clock.sleep_s(LED_AGAIN_S)
 
     def _attempt(self, batch: Publication) -> Mapping[TopicPartition, AppendResult]:
-        addresses = self._bootstrap or registered(self._log.refresh())
+        addresses = self._bootstrap or registered(self._log.refresh(), self._security)
         if not addresses:
             raise NO_BROKERS
         brokers = connect_brokers(addresses, REQUEST_TIMEOUT_S, self._security)

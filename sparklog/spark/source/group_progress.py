@@ -97,7 +97,7 @@ class GroupProgress:
     ) -> SparklogError | None:
         """Commit new offsets, if there is a coordinator; return what went wrong."""
         news = {tp: offset for tp, offset in offsets.items() if self._committed.get(tp) != offset}
-        addresses = self._bootstrap or registered(image)
+        addresses = self._bootstrap or registered(image, self._security)
         if not news or not addresses:
             return None
         try:

@@ -160,7 +160,7 @@ class LiveTailReader:
             self._lost(f"Topic {place.topic} was deleted while it was read.")
             self._at = span.end_offset
             return
-        self._bootstrap = self._wanted.bootstrap or registered(image)
+        self._bootstrap = self._wanted.bootstrap or registered(image, self._wanted.security)
         partition = log.partition(place.topic, place.partition)
         view = partition.readable()
         if self._at < view.log_start_offset:

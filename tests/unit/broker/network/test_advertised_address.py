@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from sparklog.broker import handlers
 from sparklog.broker.controller.metadata_log import MetadataLog
+from sparklog.broker.handlers import metadata
 from sparklog.broker.network import advertised_address
 from sparklog.broker.network.advertised_address import Reach
 from sparklog.broker.network.broker_client import TcpNetwork
@@ -29,8 +29,6 @@ class Identity:
 
     cluster_id = "cluster"
 
-    has_started = True
-
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
         self.authorization = Authorization(parse_broker_configs({}))
@@ -44,13 +42,13 @@ class Place:
         self.notes: list[str] = []
         self._identity: Any = Identity(broker_id)
         self.reach = Reach(broker_id, f"nonce{broker_id}", TcpNetwork, self.notes.append)
-        self._server = Server(self._handle, handlers.refuse, parse_broker_configs({}))
+        self._server = Server(self._handle, metadata.refuse, parse_broker_configs({}))
         self.bound = Address("", 0)
 
     async def _handle(self, request: Any, context: RequestContext) -> Any:
         if self.reach.arrived(context):
             raise ExpectedClose("it is here")
-        return await handlers.handle(self._identity, request, context)
+        return await metadata.api_versions(self._identity, request, context)
 
     async def __aenter__(self) -> Place:
         self.bound = await self._server.start(Address("127.0.0.1", 0))

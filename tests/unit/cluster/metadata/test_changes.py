@@ -19,6 +19,7 @@ from sparklog.cluster.metadata.records import (
     BROKER_RESOURCE,
     EVERY_BROKER,
     AccessControlEntryRecord,
+    BrokerEndpoint,
     BrokerRegistrationChangeRecord,
     ClientQuotaRecord,
     ClusterRecord,
@@ -264,7 +265,19 @@ def test_snapshot_keeps_the_whole_image() -> None:
         9,
         {"t": Topic("t", "A" * 22, (state,), {"retention.bytes": "5"}, 2, defaults)},
         {"A" * 22: "t"},
-        {1: Broker(1, "a", "localhost", 9092, "r", 3, fenced=True, shutting_down=True)},
+        {
+            1: Broker(
+                1,
+                "a",
+                "localhost",
+                9092,
+                "r",
+                3,
+                fenced=True,
+                shutting_down=True,
+                endpoints=(BrokerEndpoint("EXTERNAL", "SASL_SSL", "kafka.example", 9094),),
+            )
+        },
         Controller(1, "a", 4),
         {EVERY_BROKER: {"log.retention.ms": "7"}},
         1000,
@@ -397,7 +410,9 @@ def test_records_of_this_version_are_not_taken_for_newer() -> None:
         ),
         ConfigRecord("t", "n", "v", BROKER_RESOURCE),
         ClientQuotaRecord((("client-id", None), ("user", "u")), "producer_byte_rate", 1024.0),
-        RegisterBrokerRecord(1, "a", "localhost", 9092, "r"),
+        RegisterBrokerRecord(
+            1, "a", "localhost", 9092, "r", (BrokerEndpoint("SSL", "SSL", "kafka.example", 9093),)
+        ),
         BrokerRegistrationChangeRecord(1, 0, fenced=True, in_controlled_shutdown=True),
         UnregisterBrokerRecord(1, 0),
         ControllerChangeRecord(1, "a", 1),

@@ -17,6 +17,7 @@ STRICTER: Final = {
     "broker.heartbeat.interval.ms": NO_TIME,
     "broker.id": "-1 is the default, and a negative id is refused",
     "broker.session.timeout.ms": NO_TIME,
+    "connections.max.reauth.ms": NO_TIME,
     "default.replication.factor": "a topic has one replica at least; Kafka says so at its creation",
     "group.initial.rebalance.delay.ms": NO_TIME,
     "log.cleaner.io.max.bytes.per.second": "nothing would ever be compacted",
@@ -25,11 +26,15 @@ STRICTER: Final = {
     "log.retention.ms": OF_TOPIC,
     "log.roll.jitter.ms": OF_TOPIC,
     "log.roll.ms": OF_TOPIC,
+    "max.connection.creation.rate": "with 0 no client could ever connect",
     "max.connections": "with 0 nobody could connect to change it back",
     "offset.metadata.max.bytes": "no text is shorter than none",
     "queued.max.request.bytes": "-1, no bound, would let clients take all memory of an executor",
     "replica.fetch.wait.max.ms": NO_TIME,
     "replica.lag.time.max.ms": NO_TIME,
+    "sasl.oauthbearer.clock.skew.seconds": "clocks that differ by an hour make expiry meaningless",
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": NO_TIME,
+    "sasl.server.max.receive.size": "no login has less than one byte",
 }
 """Settings that refuse what Kafka takes, and why."""
 

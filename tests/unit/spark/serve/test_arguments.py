@@ -102,7 +102,7 @@ def test_queries_come_in_where_brokers_listen() -> None:
         ("--port 65534", "counts on to more than 65535"),
         ("--metrics-port -2", "from -1 to 65535"),
         ("--config node.id=4", "use --first-broker-id"),
-        ("--config listeners=x", "use --listen-host and --port"),
+        ("--config listeners=x", "use --listen-host, --port and --listener"),
         ("--config x", "takes key=value"),
         ("--config flush.mss=2", "unknown setting"),
         ("--config broker.session.timeout.ms=1", "broker.session.timeout.ms"),

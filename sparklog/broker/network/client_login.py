@@ -1,0 +1,166 @@
+"""The login of one client's connection: SASL messages in, answers out, and then its principal.
+
+Before a client has logged in, only ApiVersions, SaslHandshake and SaslAuthenticate are read, and
+none larger than `sasl.server.max.receive.size`. Each waits for the answer to the one before it.
+
+  G1  no other request is decoded, and no handler runs, before the login is complete
+  G2  after a failed login the client gets the answer, and the connection ends a little later
+
+Source: KIP-43, KIP-152, KIP-368.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.broker.network.login import BROKER_USER, ListenerLogin
+from sparklog.broker.runtime.environment import Compute
+from sparklog.core.errors import InvalidRequest, SparklogError
+from sparklog.protocol.api_keys import LABELS, Api
+from sparklog.protocol.messages.builder import ResponseBuilder
+from sparklog.security.principal import USER, Principal
+from sparklog.security.sasl.authenticator import SaslAuthenticator, TokenReply
+from sparklog.security.sasl.mechanism import Check, SaslFailure
+
+_KEY: Final = struct.Struct(">h")
+ALLOWED: Final = frozenset({Api.SASL_HANDSHAKE, Api.API_VERSIONS, Api.SASL_AUTHENTICATE})
+LOGIN_APIS: Final = frozenset({Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
+"""Requests that the login answers itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginAnswer:
+    """The answer to one message of a login."""
+
+    response: Any = None
+    """A response entity."""
+    token: bytes = b""
+    """A token without a header, where the client sends such."""
+    fault: str = ""
+    """The reason for which the connection ends after this answer; it is for the log."""
+
+
+class ClientLogin:
+    """The login of one connection."""
+
+    def __init__(self, login: ListenerLogin, compute: Compute) -> None:
+        """Expect a login at a listener."""
+        self._login = login
+        self._compute = compute
+        self._authenticator = SaslAuthenticator({}, unlimited=frozenset({BROKER_USER}))
+        self.principal: Principal | None = None
+        """The user, once logged in."""
+
+    @property
+    def receive_bytes_max(self) -> int:
+        """Return the size of the largest frame before the login is complete, in bytes."""
+        return self._login.receive_bytes_max
+
+    @property
+    def failure_delay_s(self) -> float:
+        """Return the time between the answer to a failed login and the close, in seconds."""
+        return self._login.failure_delay_s
+
+    @property
+    def mechanism(self) -> str:
+        """Return the mechanism of the newest handshake, or an empty text."""
+        return self._authenticator.mechanism
+
+    @property
+    def complete(self) -> bool:
+        """Return True if the client may send any request."""
+        return self._authenticator.complete
+
+    @property
+    def expects_token(self) -> bool:
+        """Return True if the next frame is a token without a header."""
+        return self._authenticator.expects_raw_token
+
+    def check_frame(self, frame: bytes) -> None:
+        """Check that an undecoded request may come before the login is complete.
+
+        Raises:
+            InvalidRequest: the client did not log in.
+        """
+        key = _KEY.unpack_from(frame)[0] if len(frame) >= _KEY.size else -1
+        if key not in ALLOWED:
+            raise InvalidRequest(
+                "the client sent a request before it logged in; set its security.protocol and "
+                f"sasl.mechanism. listener={self._login.listener.name} "
+                f"request={LABELS.get(key, key)}"
+            )
+
+    def check_session(self, api: int) -> None:
+        """Check that the session of a client that has logged in has not ended.
+
+        Raises:
+            InvalidRequest: it has, and the request does not log in again.
+        """
+        if api != Api.SASL_HANDSHAKE and self._authenticator.expired(self._login.clock.now_ms()):
+            raise InvalidRequest(
+                "the session of the login is over, and the client did not log in again. "
+                f"listener={self._login.listener.name} user={self._authenticator.name!r}"
+            )
+
+    def saw_api_versions(self, *, supported: bool) -> None:
+        """Record an ApiVersions request before the login.
+
+        Raises:
+            InvalidRequest: it comes too late.
+        """
+        self._authenticator.api_versions(supported=supported)
+
+    async def answer(self, api: int, request: Any) -> LoginAnswer:
+        """Answer SaslHandshake or SaslAuthenticate; a request of bytes is a token."""
+        if api == Api.SASL_HANDSHAKE:
+            return await self._handshake(request)
+        raw = isinstance(request, bytes)
+        reply = await self._authenticated(request if raw else request.auth_bytes)
+        fault = reply.reason if reply.error is not None else ""
+        if raw:
+            return LoginAnswer(token=reply.token, fault=fault)
+        values: dict[str, Any] = {}
+        answer = ResponseBuilder.to(request)
+        if answer.version >= 1:
+            values["session_lifetime"] = timedelta(milliseconds=reply.session_lifetime_ms)
+        response = answer.response(
+            error_code=_code_of(reply.error),
+            error_message=None if reply.error is None else str(reply.error),
+            auth_bytes=reply.token,
+            **values,
+        )
+        return LoginAnswer(response, fault=fault)
+
+    async def _handshake(self, request: Any) -> LoginAnswer:
+        now_ms = self._login.clock.now_ms()
+        self._authenticator.mechanisms = await self._login.mechanisms()
+        reply = self._authenticator.handshake(request.mechanism, request.__version__, now_ms)
+        response = ResponseBuilder.to(request).response(
+            error_code=_code_of(reply.error), mechanisms=reply.mechanisms
+        )
+        return LoginAnswer(response, fault=str(reply.error) if reply.close else "")
+
+    async def _authenticated(self, token: bytes) -> TokenReply:
+        now_ms = self._login.clock.now_ms()
+        authenticator = self._authenticator
+        authenticator.max_reauth_ms = self._login.max_reauth_ms(authenticator.mechanism)
+        reply = authenticator.authenticate(token, now_ms)
+        if isinstance(reply, Check):
+            try:
+                result = await self._compute(reply.run)
+            except SaslFailure as failure:
+                reply = authenticator.checked(failure, now_ms)
+            else:
+                reply = authenticator.checked(result, now_ms)
+        if reply.complete and authenticator.name is not None:
+            self.principal = Principal(USER, authenticator.name)
+        return reply
+
+
+def _code_of(error: SparklogError | None) -> ErrorCode:
+    return ErrorCode.none if error is None else ErrorCode(error.kafka_code)

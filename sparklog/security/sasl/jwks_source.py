@@ -1,0 +1,75 @@
+"""Reads the public keys of an OAuth provider from a file or an https address.
+
+Redirects are not followed, and the answer is bounded. Source: RFC 7517; KIP-768.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from sparklog.core.config.providers import read_bounded
+from sparklog.core.errors import InvalidConfig, Unavailable
+from sparklog.security.sasl.jwks import JWKS_BYTES_MAX
+
+SETTING: Final = "sasl.oauthbearer.jwks.endpoint.url"
+TIMEOUT_S: Final = 10.0
+_OK: Final = 200
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+
+
+def check_jwks_url(url: str) -> None:
+    """Check that keys may come from an address.
+
+    Raises:
+        InvalidConfig: it is neither a file nor an https address. Loopback may be http.
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "file" and parts.path:
+        return
+    loopback = parts.scheme == "http" and parts.hostname in _LOOPBACK
+    if (
+        not parts.hostname
+        or parts.username is not None
+        or not (parts.scheme == "https" or loopback)
+    ):
+        raise InvalidConfig(f"keys come from an https address or a file: URL. {SETTING}={url}")
+
+
+def read_jwks(url: str) -> bytes:
+    """Return the document at a checked address. Blocks for up to `TIMEOUT_S`.
+
+    Raises:
+        InvalidConfig: the file cannot be read.
+        Unavailable: the provider does not answer, or not with the keys.
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        return read_bounded(Path(unquote(parts.path)), f"setting={SETTING}").encode()
+    assert parts.hostname is not None
+    connection: http.client.HTTPConnection
+    if parts.scheme == "http":
+        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_S)
+    else:
+        context = ssl.create_default_context()
+        connection = http.client.HTTPSConnection(
+            parts.hostname, parts.port, timeout=TIMEOUT_S, context=context
+        )
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    try:
+        connection.request("GET", path, headers={"Accept": "application/json"})
+        answer = connection.getresponse()
+        document = answer.read(JWKS_BYTES_MAX + 1)
+    except (OSError, http.client.HTTPException) as error:
+        raise Unavailable(f"the provider does not answer: {error!r}. {SETTING}={url}") from error
+    finally:
+        connection.close()
+    if answer.status != _OK or len(document) > JWKS_BYTES_MAX:
+        raise Unavailable(
+            f"the provider did not return its keys. status={answer.status} "
+            f"bytes={len(document)} {SETTING}={url}"
+        )
+    return document

@@ -1,0 +1,199 @@
+"""Listeners with logins over real sockets: the users who get in, and those who do not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+import time
+from pathlib import Path
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from sparklog.broker.network.broker_client import TcpNetwork
+from sparklog.broker.network.login import BROKER_USER
+from sparklog.broker.runtime.environment import Unreachable
+from sparklog.core.entropy import SYSTEM_ENTROPY
+from sparklog.core.errors import InvalidConfig
+from sparklog.protocol.api_keys import Api
+from sparklog.protocol.messages import frames
+from sparklog.protocol.messages.builder import build_request
+from sparklog.security.sasl.client import SaslLogin, sasl_exchange
+from tests.harness.secured_server import (
+    SASL_PLAIN,
+    SECRET,
+    Peer,
+    Secured,
+    serve,
+)
+from tests.unit.broker.network.test_server import metadata, versions
+
+
+def alice(mechanism: str = "SCRAM-SHA-512", password: str = "wonder land") -> SaslLogin:
+    return SaslLogin(mechanism, "alice", password)
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"])
+def test_a_user_logs_in_and_is_the_principal_of_its_requests(mechanism: str) -> None:
+    async def story(secured: Secured) -> None:
+        peer = await Peer.connect(secured.at("SASL_PLAINTEXT"))
+        assert await peer.ask(build_request(Api.API_VERSIONS, 0)) == versions()
+        assert await peer.log_in(alice(mechanism)) == (ErrorCode.none, None, 0)
+        await peer.ask(metadata())
+        assert secured.principals == ["User:ANONYMOUS", "User:alice"]
+        assert secured.contexts[-1].listener == "SASL_PLAINTEXT"
+        assert secured.metrics.authentications == {("SASL_PLAINTEXT", mechanism, True): 1}
+        peer.writer.close()
+
+    serve(story, SASL_PLAIN)
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
+@pytest.mark.parametrize("user", ["alice", "mallory"])
+def test_a_failed_login_is_answered_and_closed_a_little_later(
+    mechanism: str, user: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(secured: Secured) -> None:
+        peer = await Peer.connect(secured.at("SASL_PLAINTEXT"))
+        began_s = time.monotonic()
+        code, message, _ = await peer.log_in(SaslLogin(mechanism, user, "guess"))
+        assert code is ErrorCode.sasl_authentication_failed
+        assert message == (
+            "Authentication failed during authentication due to invalid credentials "
+            f"with SASL mechanism {mechanism}"
+        )
+        assert await peer.closed()
+        assert time.monotonic() - began_s >= 0.1
+        (line,) = [text for text in caplog.messages if "the login failed" in text]
+        assert f"user='{user}'" in line
+        assert "client=127.0.0.1" in line
+        assert "guess" not in line
+        assert secured.metrics.authentications == {("SASL_PLAINTEXT", mechanism, False): 1}
+
+    serve(story, SASL_PLAIN)
+
+
+def test_no_request_is_handled_before_the_login(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def story(secured: Secured) -> None:
+        peer = await Peer.connect(secured.at("SASL_PLAINTEXT"))
+        peer.writer.write(frames.encode_request(metadata(), 1, "test"))
+        assert await peer.closed()
+        assert secured.contexts == []
+        assert "before it logged in" in caplog.text
+        assert "request=Metadata" in caplog.text
+        behind = await Peer.connect(secured.at("SASL_PLAINTEXT"))
+        chosen = build_request(Api.SASL_HANDSHAKE, 1, mechanism="PLAIN")
+        behind.writer.write(frames.encode_request(chosen, 1, "test"))
+        behind.writer.write(frames.encode_request(metadata(), 2, "test"))
+        await behind.frame()
+        assert await behind.closed()
+        assert secured.contexts == []
+
+    serve(story, SASL_PLAIN)
+
+
+def test_a_large_request_is_rejected_before_the_login_only() -> None:
+    async def story(secured: Secured) -> None:
+        peer = await Peer.connect(secured.at("SASL_PLAINTEXT"))
+        peer.writer.write(struct.pack(">i", 1001))
+        assert await peer.closed()
+        peer = await Peer.connect(secured.at("SASL_PLAINTEXT"))
+        await peer.log_in(alice())
+        await peer.ask(metadata("t" * 2000))
+        assert len(secured.contexts) == 1
+        peer.writer.close()
+
+    serve(story, {**SASL_PLAIN, "sasl.server.max.receive.size": "1000"})
+
+
+def test_an_unknown_mechanism_is_answered_with_those_that_there_are() -> None:
+    async def story(secured: Secured) -> None:
+        peer = await Peer.connect(secured.at("SASL_PLAINTEXT"))
+        chosen = await peer.ask(build_request(Api.SASL_HANDSHAKE, 1, mechanism="GSSAPI"))
+        assert chosen.error_code is ErrorCode.unsupported_sasl_mechanism
+        assert chosen.mechanisms == ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
+        assert await peer.closed()
+
+    serve(story, SASL_PLAIN)
+
+
+def test_an_old_client_logs_in_with_tokens_without_headers() -> None:
+    async def story(secured: Secured) -> None:
+        peer = await Peer.connect(secured.at("SASL_PLAINTEXT"))
+        await peer.ask(build_request(Api.SASL_HANDSHAKE, 0, mechanism="SCRAM-SHA-256"))
+        exchange = sasl_exchange(alice("SCRAM-SHA-256"), SYSTEM_ENTROPY)
+        first = next(exchange)
+        peer.writer.write(struct.pack(">i", len(first)) + first)
+        final = exchange.send(await peer.frame())
+        peer.writer.write(struct.pack(">i", len(final)) + final)
+        proof = await peer.frame()
+        with pytest.raises(StopIteration):
+            exchange.send(proof)
+        await peer.ask(metadata())
+        assert secured.principals == ["User:alice"]
+        peer.writer.close()
+
+    serve(story, SASL_PLAIN)
+
+
+def test_a_session_ends_unless_the_client_logs_in_again(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def story(secured: Secured) -> None:
+        peer = await Peer.connect(secured.at("SASL_PLAINTEXT"))
+        assert (await peer.log_in(alice()))[2] == 1200
+        await asyncio.sleep(1.1)
+        assert (await peer.log_in(alice()))[2] == 1200
+        await asyncio.sleep(0.3)
+        await peer.ask(metadata())
+        await asyncio.sleep(1.0)
+        peer.writer.write(frames.encode_request(metadata(), 1, "test"))
+        assert await peer.closed()
+        assert len(secured.contexts) == 1
+        assert "the session of the login is over" in caplog.text
+
+    serve(story, {**SASL_PLAIN, "connections.max.reauth.ms": "1200"})
+
+
+def test_brokers_log_in_to_each_other_by_the_clusters_secret() -> None:
+    async def story(secured: Secured) -> None:
+        network = TcpNetwork("broker-2", secured.listeners.peer_access(lambda: SECRET))
+        await network.call(secured.addresses.inter_broker, metadata(), timeout_s=5)
+        assert secured.principals == [f"User:{BROKER_USER}"]
+        await network.close()
+        stranger = TcpNetwork("broker-3", secured.listeners.peer_access(lambda: "8" * 32))
+        with pytest.raises(Unreachable, match="rejected the login"):
+            await stranger.call(secured.addresses.inter_broker, metadata(), timeout_s=5)
+        await stranger.close()
+
+    serve(story, {**SASL_PLAIN, "sasl.enabled.mechanisms": "PLAIN"})
+
+
+def test_static_users_of_plain_log_in_beside_those_of_the_log(tmp_path: Path) -> None:
+    (tmp_path / "users").write_text('bob=it\\\'s "me"\n')
+    line = (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        f'user_bob="${{file:{tmp_path}/users:bob}}";'
+    )
+
+    async def story(secured: Secured) -> None:
+        for login in (SaslLogin("PLAIN", "bob", 'it\'s "me"'), alice("PLAIN")):
+            peer = await Peer.connect(secured.at("SASL_PLAINTEXT"))
+            assert (await peer.log_in(login))[0] is ErrorCode.none
+            await peer.ask(metadata())
+            peer.writer.close()
+        assert secured.principals == ["User:bob", "User:alice"]
+
+    name = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+    serve(story, {**SASL_PLAIN, name: line})
+
+
+def test_plain_needs_tls_or_a_setting_that_allows_clear_text() -> None:
+    async def story(secured: Secured) -> None:
+        raise AssertionError("it must not start")
+
+    with pytest.raises(InvalidConfig, match="PLAIN sends passwords in clear text"):
+        serve(story, {**SASL_PLAIN, "sparklog.sasl.plain.allow.cleartext": "false"})
