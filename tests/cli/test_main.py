@@ -18,6 +18,8 @@ COMMAND_CALLS = {
     "delete-records": ["--offset-json-file", "-"],
     "dump-log": ["--topic", "t"],
     "brokers": [],
+    "users": ["--list"],
+    "acls": ["--list"],
 }
 BROKER_CALLS = {
     "leader-election": ["--election-type", "preferred", "--all-topic-partitions"],

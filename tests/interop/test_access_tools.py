@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from sparklog.client.addresses import bootstrap_addresses
+from sparklog.client.connections import BrokerConnections, RequestDraft
 from sparklog.cluster.log import open_log
 from sparklog.core.config.broker import STANDARD_AUTHORIZER
+from sparklog.protocol.api_keys import Api
 from sparklog.security.sasl.credentials import ScramMechanism
 from tests.cli.conftest import Cli
 from tests.interop.brokers import Brokers
+from tests.interop.test_refusals_against_kafka import codes_of
 from tests.peers.kafka import KafkaCluster
 from tests.peers.kafka_tools import KafkaTools, ToolFailed
 
 ACLS, CONFIGS = "AclCommand", "ConfigCommand"
 GUARDED = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
 SHA_256, SHA_512 = ScramMechanism
+Build = Callable[[RequestDraft], Any]
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +157,68 @@ def test_sparklogs_commands_print_the_same_for_both(
     shown = cli_at(guarded_brokers.bootstrap).ok("acls", "--list").lines
     by_tool = said(KafkaTools(guarded_brokers.bootstrap), ACLS, "--list")
     assert in_order(shown) == by_tool
+
+
+def alteration(deleted: list[tuple[str, int]], put: list[tuple[str, int, int]]) -> Build:
+    """Return a request that deletes (user, mechanism) and sets (user, mechanism, iterations)."""
+
+    def build(of: RequestDraft) -> Any:
+        return of.request(
+            deletions=tuple(
+                of.part("ScramCredentialDeletion", name=name, mechanism=mechanism)
+                for name, mechanism in deleted
+            ),
+            upsertions=tuple(
+                of.part(
+                    "ScramCredentialUpsertion", name=name, mechanism=mechanism,
+                    iterations=iterations, salt=b"salt", salted_password=b"p" * 32,
+                )
+                for name, mechanism, iterations in put
+            ),
+        )  # fmt: skip
+
+    return build
+
+
+def creation(**changes: Any) -> Build:
+    """Return a request that creates one ACL, in which some fields are changed."""
+    fields = {
+        "resource_type": 2,
+        "resource_name": "w",
+        "resource_pattern_type": 3,
+        "principal": "User:w",
+        "host": "*",
+        "operation": 3,
+        "permission_type": 3,
+        **changes,
+    }
+    return lambda of: of.request(creations=(of.part("AclCreation", **fields),))
+
+
+def test_wrong_requests_get_the_codes_of_kafka(
+    guarded_brokers: Brokers, guarded_kafka: KafkaCluster
+) -> None:
+    alter, create = Api.ALTER_USER_SCRAM_CREDENTIALS, Api.CREATE_ACLS
+    calls: list[tuple[Api, Build, list[int]]] = [
+        (create, creation(), [0]),
+        (create, creation(), [0]),
+        (create, creation(host="10.0.0.0/8"), [0]),
+        (create, creation(host="10.0.0.0/33"), [42]),
+        (create, creation(host=""), [42]),
+        (create, creation(resource_name=""), [42]),
+        (create, creation(resource_type=4, operation=9, resource_name="x"), [42]),
+        (create, creation(principal="w"), [42]),
+        (alter, alteration([], [("w", 1, 4096), ("v", 2, 16384)]), [0, 0]),
+        (alter, alteration([], [("w", 1, 4096), ("w", 2, 4096)]), [92]),
+        (alter, alteration([("w", 1)], [("w", 2, 4096)]), [92]),
+        (alter, alteration([("w", 1), ("w", 2)], []), [92]),
+        (alter, alteration([], [("u", 1, 4095), ("t", 1, 16385), ("", 1, 4096)]), [93, 93, 93]),
+        (alter, alteration([], [("u", 0, 4096), ("t", 3, 4096)]), [33, 33]),
+        (alter, alteration([("w", 2), ("u", 1), ("v", 9), ("", 1)], []), [33, 91, 91, 93]),
+        (alter, alteration([("w", 1), ("v", 2)], []), [0, 0]),
+    ]
+    for bootstrap in (guarded_brokers.bootstrap, guarded_kafka.bootstrap):
+        asked = BrokerConnections(bootstrap_addresses(bootstrap))
+        answers = [asked.change(api, 0, 3, build) for api, build, _ in calls]
+        assert [sorted(codes_of(answer)) for answer in answers] == [codes for *_, codes in calls]
+        asked.close()
