@@ -12,12 +12,14 @@ import pytest
 
 from sparklog.cli.console.segment_dump import Depth, SegmentDump
 from sparklog.cli.output import Output
-from sparklog.cluster.log import Log
+from sparklog.cluster.log import Log, open_log
+from sparklog.cluster.metadata.records import ClusterRecord, text_of
 from sparklog.core.types import TimestampType
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.partition.partition_log import PartitionLog
 from sparklog.log.segment.builder import build_records
 from sparklog.log.segment.segment import CommitKey, ProducerBatch
+from sparklog.security.sasl.credentials import ScramMechanism
 from tests.cli.conftest import Cli
 
 BATCH_FIELDS = [
@@ -136,6 +138,22 @@ def test_the_registry_itself_can_be_dumped(cli: Cli) -> None:
     lines = cli.ok("dump-log", "--topic", "__cluster_metadata", "--print-data-log").lines
     payloads = [json.loads(line.partition("payload: ")[2]) for line in lines if "payload" in line]
     assert [p["type"] for p in payloads] == ["TopicRecord", "PartitionRecord"]
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_dump_of_the_registry_hides_secrets(file_cli: Cli, options: tuple[str, ...]) -> None:
+    secret = "0123456789abcdef" * 2
+    with open_log(file_cli.root) as log:
+        log.set_password("alice", "pw", [ScramMechanism.SHA_256])
+        log._decide(lambda image: [ClusterRecord("id", secret)])
+        credential = log.refresh().scram_credentials["alice"][ScramMechanism.SHA_256]
+    dump = ("dump-log", "--topic", "__cluster_metadata", "--print-data-log", *options)
+    text = file_cli.ok(*dump).text
+    assert "alice" in text
+    assert text.count("[hidden]") == 4
+    for hidden in (credential.salt, credential.stored_key, credential.server_key):
+        assert text_of(hidden) not in text
+    assert secret not in text
 
 
 def test_files_are_dumped_by_path_by_name_in_the_root_and_alone(

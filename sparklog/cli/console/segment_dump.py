@@ -2,7 +2,8 @@
 
 A line is a list of `name: value`, and its JSON form has the same names. An Arrow record batch
 replaces Kafka's record batch, and `format` replaces `magic`. `position` and `size` are those in the
-object; `crc` is that of the batch's metadata. Memory: one batch at a time.
+object; `crc` is that of the batch's metadata. Memory: one batch at a time. Secrets in records of
+the metadata log are left out.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from crc32c import crc32c
 
 from sparklog.cli.console.record_format import JSON_COLUMNS, timestamp_type_name
 from sparklog.cli.output import Output, readable, spelled
+from sparklog.cluster.metadata.records import without_secrets
 from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import NO_PRODUCER_ID
+from sparklog.log.layout import METADATA_TOPIC_ID
 from sparklog.log.segment.column_reader import ColumnPiece, decode
 from sparklog.log.segment.file import Span
 from sparklog.log.segment.footer import FORMAT_VERSION
@@ -121,11 +124,14 @@ class SegmentDump:
             rows = found.drop_columns(["timestamp"]).to_pylist()
             for row, stamp in zip(rows, stamps, strict=True):
                 row["timestamp"] = stamp
+                row["payload"] = row["value"]
+                if segment.topic_id == METADATA_TOPIC_ID and row["value"] is not None:
+                    row["payload"] = without_secrets(row["value"])
                 row["sequence"] = producers.sequence(row["offset"])
                 self._print_record(row)
 
     def _print_record(self, row: dict[str, Any]) -> None:
-        key, value = row["key"], row["value"]
+        key, value, payload = row["key"], row["value"], row["payload"]
         fields = {
             "offset": row["offset"],
             timestamp_type_name(row["timestampType"]): row["timestamp"],
@@ -140,11 +146,11 @@ class SegmentDump:
             parts = [spelled(fields).encode("utf-8", "surrogateescape")] if fields else []
             if self._depth.data:
                 parts += [b"key: " + key] if key is not None else []
-                parts += [b"payload: " + value] if value is not None else []
+                parts += [b"payload: " + payload] if payload is not None else []
             self._output.line(b"| " + b" ".join(parts))
             return
         if self._depth.data:
-            fields |= {"key": readable(key), "payload": readable(value)}
+            fields |= {"key": readable(key), "payload": readable(payload)}
         self._output.document({"type": "record", **fields})
 
     def _damage(self, where: str) -> None:

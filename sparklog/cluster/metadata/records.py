@@ -388,6 +388,15 @@ _NAMES = {
     kind.__name__: {"type", *(field.name for field in fields)} for kind, fields in _FIELDS.items()
 }
 """The known field names of each record type."""
+_SECRETS = {
+    field.name
+    for kind, fields in _FIELDS.items()
+    for field in fields
+    for attribute in dataclasses.fields(kind)
+    if attribute.name == field.attribute and not attribute.repr
+}
+"""The names of the fields that no `repr` shows."""
+_HIDDEN = "[hidden]"
 
 
 def encode(records: Sequence[Record]) -> pa.RecordBatch:
@@ -416,6 +425,18 @@ def decode(batch: pa.RecordBatch, base_offset: int) -> tuple[list[Record | None]
                 f"metadata record cannot be read: {error!r}; run verify. offset={base_offset + row}"
             ) from error
     return found, strange
+
+
+def without_secrets(value: bytes) -> bytes:
+    """Return a stored record as it may be shown: `[hidden]` replaces each secret."""
+    if not any(f'"{name}"'.encode() in value for name in _SECRETS):
+        return value
+    try:
+        document = parse_json(value, "metadata record")
+        shown = {k: _HIDDEN if k in _SECRETS else v for k, v in document.items()}
+    except (ValueError, AttributeError):
+        return _HIDDEN.encode()
+    return json.dumps(shown, separators=(",", ":")).encode()
 
 
 def _document(record: Record) -> dict[str, Any]:

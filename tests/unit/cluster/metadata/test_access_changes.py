@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from sparklog.cluster.metadata import access_changes
 from sparklog.cluster.metadata.access_changes import AclDeletion, NewAcls, UserChanges
 from sparklog.cluster.metadata.image import MetadataImage
-from sparklog.cluster.metadata.records import AccessControlEntryRecord, Record
+from sparklog.cluster.metadata.records import (
+    AccessControlEntryRecord,
+    Record,
+    TopicRecord,
+    encode,
+    without_secrets,
+)
 from sparklog.core.entropy import SYSTEM_ENTROPY
 from sparklog.core.errors import InvalidRequest, ResourceNotFound, UnacceptableCredential
 from sparklog.security.acls import AclFilter, ResourceType, checked_binding
@@ -80,3 +88,22 @@ def test_users_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     assert UserChanges(image).set("a", SHA_512, credential)
     with pytest.raises(UnacceptableCredential, match="too many users"):
         UserChanges(image).set("b", SHA_256, credential)
+
+
+def test_stored_records_are_shown_without_secrets() -> None:
+    credential = new_credential(SHA_256, "one", SYSTEM_ENTROPY)
+    records = [
+        *UserChanges(MetadataImage()).set("salt", SHA_256, credential),
+        TopicRecord("secret", "A" * 22),
+    ]
+    user, topic = encode(records).column("value").to_pylist()
+    assert json.loads(without_secrets(user)) == {
+        "type": "UserScramCredentialRecord",
+        "name": "salt",
+        "mechanism": 1,
+        "iterations": 4096,
+        **dict.fromkeys(("salt", "storedKey", "serverKey"), "[hidden]"),
+    }
+    assert without_secrets(topic) == topic
+    assert without_secrets(user[:-1]) == b"[hidden]"
+    assert without_secrets(b'["secret"]') == b"[hidden]"
