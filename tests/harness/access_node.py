@@ -18,7 +18,7 @@ from sparklog.core.entropy import new_topic_id
 from sparklog.protocol.topic_ids import uuid_of
 from sparklog.security.acls import AclBinding, AclFilter, AclPermission, PatternType
 from sparklog.security.principal import USER, Principal
-from tests.harness.access_requests import Grant
+from tests.harness.access_case import Grant
 from tests.harness.handler_node import ToyNode, tell
 
 Result = TypeVar("Result")

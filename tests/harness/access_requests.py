@@ -6,233 +6,27 @@ here where their shape is another one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from sparklog.protocol.api_keys import Api
 from sparklog.security.acls import AclOperation as Do
 from sparklog.security.acls import ResourceType
+from tests.harness.access_case import (
+    CLUSTER,
+    GROUP,
+    PART,
+    SOON,
+    TOPIC_0,
+    TRANSACTION,
+    AccessCase,
+    on_cluster,
+    on_group,
+    on_topic,
+    on_transaction,
+)
+from tests.harness.access_data import offset_cases, record_cases, topic_cases
 from tests.harness.plain_requests import plain_request
-
-SOON = timedelta(seconds=5)
-TOPIC, GROUP, CLUSTER, TRANSACTION = 29, 30, 31, 53
-Grant = tuple[Do, ResourceType, str]
-
-
-@dataclass(frozen=True, slots=True)
-class AccessCase:
-    """A request, and what it needs."""
-
-    request: Any
-    stranger: list[int]
-    """Codes of the response to a client without any right, in the order of the fields."""
-    grants: tuple[Grant, ...] = ()
-    """The rights that are enough."""
-
-    @property
-    def name(self) -> str:
-        """Return the API and the version, as a name of the test."""
-        return f"{Api(self.request.__api_key__).name}-v{self.request.__version__}"
-
-
-def on_topic(*operations: Do) -> tuple[Grant, ...]:
-    return tuple((one, ResourceType.TOPIC, "t") for one in operations)
-
-
-def on_group(*operations: Do) -> tuple[Grant, ...]:
-    return tuple((one, ResourceType.GROUP, "g") for one in operations)
-
-
-def on_cluster(*operations: Do) -> tuple[Grant, ...]:
-    return tuple((one, ResourceType.CLUSTER, "kafka-cluster") for one in operations)
-
-
-def on_transaction(*operations: Do) -> tuple[Grant, ...]:
-    return tuple((one, ResourceType.TRANSACTIONAL_ID, "x") for one in operations)
-
-
-PART = {"partition_index": 0}
-TOPIC_0 = [{"name": "t", "partitions": [PART]}]
-CONFIG_TYPES = [(2, "t"), (32, "g"), (4, "1")]
-CONFIG_CODES = [TOPIC, GROUP, CLUSTER]
-
-
-def config_grants(operation: Do) -> tuple[Grant, ...]:
-    return (*on_topic(operation), *on_group(operation), *on_cluster(operation))
-
-
-def config_resources(**more: Any) -> list[dict[str, Any]]:
-    return [{"resource_type": kind, "resource_name": name, **more} for kind, name in CONFIG_TYPES]
-
-
-def record_cases(topic_id: Any) -> list[AccessCase]:
-    """Return the requests that write and read records; `topic_id` is the id of `t`."""
-    produced = {"partition_data": [{"index": 0, "records": b"x"}]}
-    fetched = {"partitions": [{"partition": 0, "partition_max_bytes": 100}]}
-    consumer = {"replica_state": {"replica_id": -1, "replica_epoch": -1}}
-    return [
-        AccessCase(
-            plain_request(
-                Api.PRODUCE, 13, acks=-1, topic_data=[{"topic_id": topic_id, **produced}]
-            ),
-            [TOPIC],
-            on_topic(Do.WRITE),
-        ),
-        AccessCase(
-            plain_request(
-                Api.PRODUCE,
-                9,
-                acks=1,
-                transactional_id="x",
-                topic_data=[{"name": "t", **produced}, {"name": "nameless", **produced}],
-            ),
-            [TRANSACTION, TRANSACTION],
-            on_transaction(Do.WRITE)
-            + on_topic(Do.WRITE)
-            + ((Do.WRITE, ResourceType.TOPIC, "nameless"),),
-        ),
-        AccessCase(
-            plain_request(
-                Api.FETCH, 18, max_bytes=100, topics=[{"topic_id": topic_id, **fetched}], **consumer
-            ),
-            [0, TOPIC],
-            on_topic(Do.READ),
-        ),
-        AccessCase(
-            plain_request(
-                Api.FETCH,
-                12,
-                max_bytes=100,
-                replica_id=-1,
-                session_epoch=-1,
-                topics=[{"topic": "t", **fetched}],
-            ),
-            [0, TOPIC],
-            on_topic(Do.READ),
-        ),
-    ]
-
-
-def offset_cases(topic_id: Any) -> list[AccessCase]:
-    """Return the requests about offsets."""
-    by_id = [{"topic_id": topic_id, "partitions": [PART]}]
-    committed = on_group(Do.READ) + on_topic(Do.READ)
-    described = on_group(Do.DESCRIBE) + on_topic(Do.DESCRIBE)
-    asked = [{"name": "t", "partition_indexes": [0]}]
-    asked_by_id = [{"topic_id": topic_id, "partition_indexes": [0]}]
-    return [
-        AccessCase(
-            plain_request(Api.LIST_OFFSETS, 11, replica_id=-1, topics=TOPIC_0),
-            [TOPIC],
-            on_topic(Do.DESCRIBE),
-        ),
-        AccessCase(
-            plain_request(
-                Api.OFFSET_FOR_LEADER_EPOCH,
-                4,
-                replica_id=-1,
-                topics=[{"topic": "t", "partitions": [{"partition": 0}]}],
-            ),
-            [TOPIC],
-            on_topic(Do.DESCRIBE),
-        ),
-        AccessCase(
-            plain_request(Api.DELETE_RECORDS, 2, topics=TOPIC_0, timeout=SOON),
-            [TOPIC],
-            on_topic(Do.DELETE),
-        ),
-        AccessCase(
-            plain_request(Api.OFFSET_COMMIT, 10, group_id="g", topics=by_id), [GROUP], committed
-        ),
-        AccessCase(
-            plain_request(Api.OFFSET_COMMIT, 9, group_id="g", topics=TOPIC_0), [GROUP], committed
-        ),
-        AccessCase(
-            plain_request(Api.OFFSET_FETCH, 10, groups=[{"group_id": "g", "topics": asked_by_id}]),
-            [GROUP],
-            described,
-        ),
-        AccessCase(
-            plain_request(Api.OFFSET_FETCH, 7, group_id="g", topics=asked), [GROUP], described
-        ),
-        AccessCase(
-            plain_request(Api.OFFSET_FETCH, 1, group_id="g", topics=asked), [GROUP], described
-        ),
-        AccessCase(
-            plain_request(Api.OFFSET_DELETE, 0, group_id="g", topics=TOPIC_0),
-            [GROUP],
-            on_group(Do.DELETE) + on_topic(Do.READ),
-        ),
-        AccessCase(
-            plain_request(
-                Api.DESCRIBE_PRODUCERS, 0, topics=[{"name": "t", "partition_indexes": [0, 1]}]
-            ),
-            [TOPIC, TOPIC],
-            on_topic(Do.READ),
-        ),
-    ]
-
-
-def topic_cases(topic_id: Any) -> list[AccessCase]:
-    """Return the requests about topics and their settings."""
-    t, described = [{"name": "t"}], on_topic(Do.DESCRIBE)
-    created = {"name": "t", "num_partitions": 1, "replication_factor": 1}
-    return [
-        AccessCase(plain_request(Api.METADATA, 13, topics=t), [TOPIC, 0], described),
-        AccessCase(plain_request(Api.METADATA, 0, topics=t), [TOPIC], described),
-        AccessCase(plain_request(Api.METADATA, 13, topics=None), [0], described),
-        AccessCase(
-            plain_request(Api.METADATA, 12, topics=[{"topic_id": topic_id}]), [TOPIC], described
-        ),
-        AccessCase(
-            plain_request(Api.DESCRIBE_TOPIC_PARTITIONS, 0, topics=t, response_partition_limit=9),
-            [TOPIC],
-            described,
-        ),
-        AccessCase(
-            plain_request(Api.CREATE_TOPICS, 7, topics=[created], timeout=SOON),
-            [TOPIC, 0],
-            on_topic(Do.CREATE),
-        ),
-        AccessCase(
-            plain_request(Api.CREATE_TOPICS, 4, topics=[created], timeout=SOON),
-            [TOPIC],
-            on_cluster(Do.CREATE),
-        ),
-        AccessCase(
-            plain_request(Api.DELETE_TOPICS, 5, topic_names=["t"], timeout=SOON),
-            [TOPIC],
-            on_topic(Do.DELETE),
-        ),
-        AccessCase(
-            plain_request(Api.DELETE_TOPICS, 6, topics=[{"topic_id": topic_id}], timeout=SOON),
-            [TOPIC],
-            on_topic(Do.DELETE),
-        ),
-        AccessCase(
-            plain_request(
-                Api.CREATE_PARTITIONS, 3, topics=[{"name": "t", "count": 1}], timeout=SOON
-            ),
-            [TOPIC],
-            on_topic(Do.ALTER),
-        ),
-        AccessCase(
-            plain_request(Api.DESCRIBE_CONFIGS, 4, resources=config_resources()),
-            CONFIG_CODES,
-            config_grants(Do.DESCRIBE_CONFIGS),
-        ),
-        AccessCase(
-            plain_request(Api.ALTER_CONFIGS, 2, resources=config_resources()),
-            CONFIG_CODES,
-            config_grants(Do.ALTER_CONFIGS),
-        ),
-        AccessCase(
-            plain_request(Api.INCREMENTAL_ALTER_CONFIGS, 1, resources=config_resources()),
-            CONFIG_CODES,
-            config_grants(Do.ALTER_CONFIGS),
-        ),
-    ]
 
 
 def group_cases() -> list[AccessCase]:
@@ -253,7 +47,11 @@ def group_cases() -> list[AccessCase]:
             [GROUP],
             read,
         ),
-        AccessCase(plain_request(Api.SYNC_GROUP, 5, **g), [GROUP], read),
+        AccessCase(
+            plain_request(Api.SYNC_GROUP, 5, protocol_type="consumer", protocol_name="range", **g),
+            [GROUP],
+            read,
+        ),
         AccessCase(plain_request(Api.HEARTBEAT, 4, **g), [GROUP], read),
         AccessCase(
             plain_request(Api.LEAVE_GROUP, 5, group_id="g", members=[{"member_id": "m"}]),
@@ -395,14 +193,33 @@ def cluster_cases() -> list[AccessCase]:
     """Return the requests about the cluster, and those without a check."""
     alter, describe = on_cluster(Do.ALTER), on_cluster(Do.DESCRIBE)
     t = {"topic": "t", "partitions": [0]}
-    acl = {"resource_type": 2, "resource_name": "t", "principal": "User:a", "host": "*"}
+    any_acl = {"pattern_type_filter": 1, "operation": 1, "permission_type": 1}
+    acl = {"resource_type": 2, "resource_name": "t", "principal": "User:a", "host": "*",
+           "resource_pattern_type": 3, "operation": 3, "permission_type": 3}  # fmt: skip
     return [
-        AccessCase(plain_request(Api.API_VERSIONS, 4), [0]),
+        AccessCase(
+            plain_request(
+                Api.API_VERSIONS, 4, client_software_name="c", client_software_version="1"
+            ),
+            [0],
+        ),
         AccessCase(plain_request(Api.SASL_HANDSHAKE, 1, mechanism="PLAIN"), [34]),
         AccessCase(plain_request(Api.SASL_AUTHENTICATE, 2, auth_bytes=b"x"), [34]),
-        AccessCase(plain_request(Api.DESCRIBE_ACLS, 3), [CLUSTER], describe),
+        AccessCase(
+            plain_request(Api.DESCRIBE_ACLS, 3, resource_type_filter=1, **any_acl),
+            [CLUSTER],
+            describe,
+        ),
         AccessCase(plain_request(Api.CREATE_ACLS, 3, creations=[acl]), [CLUSTER], alter),
-        AccessCase(plain_request(Api.DELETE_ACLS, 3, filters=[{}]), [CLUSTER], alter),
+        AccessCase(
+            plain_request(
+                Api.DELETE_ACLS,
+                3,
+                filters=[{"resource_type_filter": 2, "resource_name_filter": "n", **any_acl}],
+            ),
+            [CLUSTER],
+            alter,
+        ),
         AccessCase(
             plain_request(
                 Api.ALTER_REPLICA_LOG_DIRS,

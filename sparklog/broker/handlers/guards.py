@@ -3,6 +3,7 @@
 G1  a handler sees only the items that the client may name
 G2  a list that has no item left is not sent on, since an empty list may stand for everything
 G3  an answer names nothing that the client did not name and may not describe
+  G4  an id of no known topic is refused here: the handler may know its topic a moment later
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from sparklog.broker.handlers.refusals import (
     refused,
     response_type,
 )
-from sparklog.broker.handlers.request_parts import topic_of
+from sparklog.broker.handlers.request_parts import UnknownTopicId, topic_of
 from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.cluster.metadata.image import MetadataImage, Topic
@@ -76,10 +77,8 @@ class Gate:
     """Another operation on the same resource that opens the gate as well."""
 
     def opens(self, call: GuardedCall) -> bool:
-        """Return whether the client has the right. A request without the resource needs none."""
+        """Return whether the client has the right."""
         name = getattr(call.request, self.field) if self.field else CLUSTER_NAME
-        if name is None:
-            return True
         may = call.access.may
         if self.instead is not None and may(self.instead, self.resource_type, name, filters=True):
             return True
@@ -88,7 +87,7 @@ class Gate:
 
 Resource = tuple[ResourceType, str]
 FindResource = Callable[[MetadataImage, Any], Resource | None]
-"""Returns the resource of an item; None for an id of no topic, which the handler answers."""
+"""Returns the resource of an item; None for an id of no known topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +102,8 @@ class ItemCheck:
     """An operation on the cluster that opens the check of all items."""
     asks_for_none: bool = False
     """The handler is asked although no item is left, since it knows of other errors."""
+    passes_unknown_ids: bool = False
+    """The handler gets ids of no known topic. It looks topics up before it waits for anything."""
 
     def list_of(self, request: Any) -> ItemList:
         """Return the list that this version of the request has."""
@@ -139,7 +140,21 @@ class ItemCheck:
                 kind, name = resource
                 may = call.access.may(self.operation, kind, name, references=references)
                 denied[resource] = None if may else DENIED[kind]
-        return [None if resource is None else denied[resource] for resource in resources]
+        return [
+            self._unknown(item) if resource is None else denied[resource]
+            for item, resource in zip(items, resources, strict=True)
+        ]
+
+    def _unknown(self, item: Any) -> SparklogError | None:
+        return None if self.passes_unknown_ids else unknown_id(item)
+
+
+def unknown_id(item: Any) -> SparklogError | None:
+    """Return the error of an item that identifies no known topic; None if it has no id at all."""
+    return None if getattr(item, "topic_id", None) is None else _UNKNOWN_ID
+
+
+_UNKNOWN_ID: Final = UnknownTopicId("no topic has this id; refresh metadata.")
 
 
 def with_refused(

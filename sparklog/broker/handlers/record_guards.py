@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+from sparklog.broker.handlers import transactional_batches
 from sparklog.broker.handlers.guards import (
     DENIED,
     Gate,
@@ -32,7 +33,9 @@ ADDED: Final = ItemList(
     same("name"),
     ItemList("partitions", "results_by_partition", {"partition_index": ITSELF}),
 )
-_WRITTEN: Final = ItemCheck(AclOperation.WRITE, topic_resource, (PRODUCED,))
+_WRITTEN: Final = ItemCheck(
+    AclOperation.WRITE, topic_resource, (PRODUCED,), passes_unknown_ids=True
+)
 _ADDED: Final = ItemCheck(AclOperation.WRITE, topic_resource, (ADDED,))
 WRITES_TRANSACTION: Final = Gate(
     AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"
@@ -47,7 +50,7 @@ async def produce(call: GuardedCall) -> Any:
         CloseConnection: the client wants no answer, and may not write to a topic.
     """
     request = call.request
-    if not WRITES_TRANSACTION.opens(call):
+    if _has_transactional(request) and not _writes_transaction(call):
         error = DENIED[ResourceType.TRANSACTIONAL_ID]
         if request.acks == _NO_ACKS:
             raise _closed(error)
@@ -61,6 +64,19 @@ async def produce(call: GuardedCall) -> Any:
     if denied is not None:
         raise _closed(denied)
     return response
+
+
+def _has_transactional(request: Any) -> bool:
+    """Return whether a batch is transactional; a transactional id alone needs no right."""
+    return any(
+        transactional_batches.may_be(part.records or b"")
+        for topic in request.topic_data
+        for part in topic.partition_data
+    )
+
+
+def _writes_transaction(call: GuardedCall) -> bool:
+    return call.request.transactional_id is not None and WRITES_TRANSACTION.opens(call)
 
 
 def _closed(error: SparklogError) -> CloseConnection:

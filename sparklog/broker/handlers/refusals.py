@@ -67,10 +67,10 @@ def same(*names: str) -> dict[str, str]:
 def blank(structure: Any, error: SparklogError | None, **values: Any) -> Any:
     """Return a structure of a response with an error, with these values, and zeros elsewhere.
 
-    Values are left out if this version of the structure has no such field.
+    A value is left out if it is None, or if this version of the structure has no such field.
     """
     zeros = _zeros(structure)
-    found = {name: value for name, value in values.items() if name in zeros.names}
+    found = {k: v for k, v in values.items() if v is not None and k in zeros.names}
     made = {**zeros.values, **found}
     for name in zeros.names & _ERROR_CODES:
         made[name] = code_of(error)

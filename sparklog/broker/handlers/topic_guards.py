@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from sparklog.broker.handlers.guards import (
     ItemCheck,
     topic_name,
     topic_resource,
+    unknown_id,
     with_refused,
 )
 from sparklog.broker.handlers.refusals import (
@@ -25,7 +27,7 @@ from sparklog.broker.handlers.refusals import (
     same,
 )
 from sparklog.broker.handlers.responses import code_of
-from sparklog.core.errors import SparklogError
+from sparklog.core.errors import SparklogError, Unavailable
 from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages.builder import build_request_part
 from sparklog.protocol.topic_ids import topic_id_of
@@ -97,7 +99,10 @@ def _metadata_errors(call: GuardedCall) -> list[SparklogError | None]:
     if missing and _creates(call) and not _may_create(call.access):
         create, topic = AclOperation.CREATE, ResourceType.TOPIC
         allowed -= {name for name in missing if not call.access.may(create, topic, name)}
-    return [None if name is None or name in allowed else _DENIED for name in asked]
+    return [
+        unknown_id(item) if name is None else None if name in allowed else _DENIED
+        for item, name in zip(call.request.topics, asked, strict=True)
+    ]
 
 
 def _creates(call: GuardedCall) -> bool:
@@ -182,12 +187,15 @@ async def delete_topics(call: GuardedCall) -> Any:
 
     The name of a topic that the request identifies is shown to a client that may describe it.
     """
-    response = await DELETED.run(call)
     identified = {
         one.topic_id for one in getattr(call.request, "topics", ()) if one.name is None
     } - {None}
     if not identified:
-        return response
+        return await DELETED.run(call)
+    if any(call.image.topic_of(topic_id_of(one)) is None for one in identified):
+        with suppress(Unavailable):
+            call = replace(call, image=await call.node.metadata.catch_up())
+    response = await DELETED.run(call)
     return replace(
         response,
         responses=tuple(

@@ -18,8 +18,8 @@ from sparklog.protocol.api_keys import Api
 from sparklog.protocol.topic_ids import uuid_of
 from sparklog.security.acls import AclOperation as Do
 from sparklog.security.acls import ResourceType as Kind
+from tests.harness.access_case import Grant
 from tests.harness.access_node import ALICE, grant
-from tests.harness.access_requests import Grant
 from tests.harness.handler_requests import create_topics
 from tests.harness.live_cluster import RETRIED, LiveCluster
 from tests.harness.plain_requests import codes_of, plain_request

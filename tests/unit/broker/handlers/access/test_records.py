@@ -21,6 +21,7 @@ from sparklog.protocol.topic_ids import topic_id_of
 from sparklog.security.acls import AclOperation as Do
 from sparklog.security.acls import AclPermission
 from sparklog.security.acls import ResourceType as Kind
+from tests.harness.access_data import transactional_batch
 from tests.harness.access_node import (
     ALICE,
     HOST,
@@ -128,8 +129,12 @@ def test_denied_produce_with_acks_0_closes_the_connection() -> None:
         with pytest.raises(CloseConnection, match="Topic authorization failed"):
             await node.ask(produce_to(["a", "b"], acks=0), ALICE)
         assert (len(log_of(node, "a")), log_of(node, "b")) == (2, [])
+        part = {"index": 0, "records": transactional_batch()}
+        transactional = plain_request(
+            Api.PRODUCE, 9, acks=0, topic_data=[{"name": "a", "partition_data": [part]}]
+        )
         with pytest.raises(CloseConnection, match="Transactional Id authorization failed"):
-            await node.ask(produce_to(["a"], acks=0, transactional_id="x"), ALICE)
+            await node.ask(transactional, ALICE)
         assert len(log_of(node, "a")) == 2
 
     tell_guarded(story)

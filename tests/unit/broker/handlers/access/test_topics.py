@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from sparklog.broker.controller.metadata_log import MetadataLog
+from sparklog.cluster.metadata import changes
+from sparklog.core.entropy import new_topic_id
 from sparklog.protocol.api_keys import Api
+from sparklog.protocol.topic_ids import uuid_of
 from sparklog.security.acls import AclOperation as Do
 from sparklog.security.acls import AclPermission
 from sparklog.security.acls import ResourceType as Kind
@@ -78,6 +83,8 @@ def test_an_id_does_not_reveal_the_name_of_its_topic() -> None:
     async def story(node: ToyNode) -> tuple[Any, UUID]:
         topic_id = await new_topic(node, "b")
         topics = [{"topic_id": topic_id}, {"topic_id": UUID(int=9)}]
+        older = await node.ask(plain_request(Api.METADATA, 10, topics=topics), ALICE)
+        assert found(older) == [("", DENIED), ("", ErrorCode.unknown_topic_id)]
         return await node.ask(plain_request(Api.METADATA, 13, topics=topics), ALICE), topic_id
 
     answer, topic_id = tell_guarded(story)
@@ -143,6 +150,26 @@ def test_denied_topics_come_last_in_a_page() -> None:
     answer = tell_guarded(story)
     assert found(answer) == [("a", NONE), ("b", DENIED), ("hidden", DENIED)]
     assert answer.topics[0].topic_authorized_operations == 1 << Do.DESCRIBE
+
+
+def test_an_id_is_checked_if_its_topic_becomes_known_later() -> None:
+    """Another broker has just created the topic, and the handler looks for news."""
+
+    async def story(node: ToyNode) -> None:
+        other = MetadataLog(node.environment)
+        await other.open()
+        topic_id = new_topic_id(node.environment.entropy)
+        create = partial(changes.create_topic, name="a", topic_id=topic_id, partitions=1)
+        await other.decide(lambda image: create(image, configs={}))
+        assert node.metadata.image.topic_of(topic_id) is None
+        request = delete_topics(ids=(uuid_of(topic_id),))
+        (refused,) = (await node.ask(request, ALICE)).responses
+        assert (refused.name, refused.error_code) == (None, DENIED)
+        assert set(node.metadata.image.topics) == {"a"}
+        (deleted,) = (await node.ask(request, ROOT)).responses
+        assert (deleted.name, deleted.error_code) == ("a", NONE)
+
+    tell_guarded(story)
 
 
 def test_settings_of_a_new_topic_need_a_right_of_their_own() -> None:
