@@ -72,7 +72,7 @@ async def handle(
         )
     found = _found(node.metadata.image, turn.wanted, may_read)
     quota = _quota(node, request)
-    most = node.throttle.most_at_once(quota, CONSUMER_BYTE_RATE, context.client_id)
+    most = node.throttle.most_at_once(quota, CONSUMER_BYTE_RATE, context)
     spec = _spec(node, request, turn, found, most)
     fetched = await node.replicas.fetch_service.fetch(spec)
     found |= turn.roused(fetched.keys() - spec.partitions.keys())
@@ -100,7 +100,7 @@ def _charge(
         return NO_THROTTLE
     read = (part for part in sent if isinstance(part, FetchedPartition))
     size_bytes = sum(len(batch) for part in read for batch in part.batches)
-    return node.throttle.charge(quotas, CONSUMER_BYTE_RATE, context.client_id, size_bytes)
+    return node.throttle.charge(quotas, CONSUMER_BYTE_RATE, context, size_bytes)
 
 
 def _asked(request: Any) -> RequestedPartition:

@@ -91,7 +91,7 @@ async def handle(node: BrokerNode, request: Any, context: RequestContext) -> Any
         produced = await _produce(node, request, batches, names)
         outcomes.update({places[where]: outcome for where, outcome in produced.items()})
     _count(node, request, topics, outcomes)
-    throttle = charge(node, context.client_id, batches)
+    throttle = charge(node, context, batches)
     if request.acks == 0:
         _hang_up_on_error(outcomes)
         return NoResponse(throttle) if throttle else None
@@ -101,14 +101,14 @@ async def handle(node: BrokerNode, request: Any, context: RequestContext) -> Any
 
 
 def charge(
-    node: BrokerNode, client_id: str | None, batches: Mapping[PartitionId, BytesLike]
+    node: BrokerNode, context: RequestContext, batches: Mapping[PartitionId, BytesLike]
 ) -> timedelta:
     """Charge a producer for its batches; return for how long it is not to be listened to."""
     quotas = node.metadata.image.client_quotas
     if not quotas:
         return UNTHROTTLED
     size_bytes = sum(map(len, batches.values()))
-    return node.throttle.charge(quotas, PRODUCER_BYTE_RATE, client_id, size_bytes)
+    return node.throttle.charge(quotas, PRODUCER_BYTE_RATE, context, size_bytes)
 
 
 def answer(
@@ -370,7 +370,7 @@ def _ended(
 ) -> None:
     places = [outcome for outcome in job.outcomes if isinstance(outcome, ProducedPartition)]
     if len(places) == len(job.batches):
-        throttle = _throttle(node, asked, job)
+        throttle = charge(node, context, job.batches)
         reply.answer(
             produce_fast_path.answer(asked, places, throttle // PRODUCE_AT_ONCE_MILLISECOND),
             throttle,
@@ -384,8 +384,4 @@ async def _failed(
 ) -> Any:
     await node.replicas.produce_service.finish(job)
     _, request = frames.decode_request(asked.frame)
-    return answer(node, request, job.outcomes, _throttle(node, asked, job), context)
-
-
-def _throttle(node: BrokerNode, asked: PlainProduce, job: ProduceRequest) -> timedelta:
-    return charge(node, asked.header.client_id, job.batches)
+    return answer(node, request, job.outcomes, charge(node, context, job.batches), context)

@@ -1,6 +1,6 @@
 """DescribeClientQuotas (48) and AlterClientQuotas (49). Source: KIP-546.
 
-Nobody proves who he is, so every client is the user `ANONYMOUS`.
+Each broker applies the quotas of its newest metadata image (`network.quotas`).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from sparklog.broker.handlers import begin_produce
-from sparklog.broker.runtime.request import UNTHROTTLED
+from sparklog.broker.runtime.request import UNTHROTTLED, RequestContext
 from sparklog.cluster.metadata import changes
 from sparklog.coordinator.internal_topics import GROUPS_TOPIC
 from sparklog.core.quotas import PRODUCER_BYTE_RATE, entity_of
@@ -18,9 +18,12 @@ from sparklog.core.types import PartitionId
 from sparklog.protocol.messages import frames, produce_fast_path
 from sparklog.protocol.records.header import ATTRIBUTES_AT, TRANSACTIONAL_BIT
 from sparklog.protocol.topic_ids import uuid_of
-from tests.harness.handler_node import TESTER, ToyNode, tell
+from sparklog.security.principal import USER, Principal
+from tests.harness.handler_node import ToyNode, tell
 from tests.harness.handler_requests import create_topics, produce
 from tests.harness.replica_cluster import batch
+
+CLIENT = RequestContext("c", "127.0.0.1", Principal(USER, "etl"))
 
 
 class Told:
@@ -47,7 +50,7 @@ def begin(node: ToyNode, request: Any) -> Told | None:
     plain = produce_fast_path.read(bytes(frames.encode_request(request, 5, "c"))[4:])
     assert plain is not None
     told = Told(request)
-    return told if begin_produce(node.as_node(), plain, told, TESTER) else None
+    return told if begin_produce(node.as_node(), plain, told, CLIENT) else None
 
 
 def parts(response: Any) -> list[tuple[int, ErrorCode, int]]:
@@ -129,15 +132,16 @@ def test_fast_path_reports_an_error_as_the_general_handler() -> None:
     tell(story)
 
 
+@pytest.mark.parametrize("entity", [{"client-id": "c"}, {"user": "etl"}])
 @pytest.mark.parametrize("version", [3, 9, 13])
-def test_fast_path_throttles_a_client_over_its_quota(version: int) -> None:
+def test_fast_path_throttles_a_client_over_its_quota(
+    version: int, entity: dict[str, str | None]
+) -> None:
     async def story(node: ToyNode) -> None:
         await node.ask(create_topics("t"))
         topic_id = node.metadata.image.topics["t"].topic_id
         await node.metadata.decide(
-            lambda image: changes.alter(
-                image, entity_of({"client-id": "c"}), {PRODUCER_BYTE_RATE: 100.0}
-            )
+            lambda image: changes.alter(image, entity_of(entity), {PRODUCER_BYTE_RATE: 100.0})
         )
         topic = uuid_of(topic_id) if version == 13 else "t"
         told = begin(node, produce(topic, (0, batch(b"x" * 3000)), version=version))

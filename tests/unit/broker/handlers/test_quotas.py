@@ -14,6 +14,7 @@ from sparklog.core.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, entity_
 from sparklog.core.types import PartitionId
 from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages.builder import build_request, build_request_part
+from sparklog.security.principal import ANONYMOUS, USER, Principal
 from tests.harness.handler_node import PEER, ToyNode, tell
 from tests.harness.handler_requests import create_topics, fetch, produce
 from tests.harness.replica_cluster import batch
@@ -21,6 +22,7 @@ from tests.harness.replica_cluster import batch
 EXACT, DEFAULT, ANY = range(3)
 Parts = dict[str, str | None]
 CLIENT = RequestContext("c", "127.0.0.1")
+BIG = RequestContext("big")
 
 
 def alter(
@@ -159,19 +161,19 @@ def test_producer_over_its_quota_gets_a_throttle_time() -> None:
         data = batch(b"x" * 2000)
         await topic_with_quota(node, PRODUCER_BYTE_RATE, 100)
         sent = 0
-        waits: list[timedelta] = []
+        times: list[timedelta] = []
         for _ in range(3):
             response = await node.ask(produce("t", (0, data)), CLIENT)
             assert response.responses[0].partition_responses[0].error_code is ErrorCode.none
             sent += len(data)
-            waits.append(response.throttle_time)
+            times.append(response.throttle_time)
             owed_s = (sent - 100 * 10) / 100  # what 10 s bring may be used at once
-            assert waits[-1] == pytest.approx(timedelta(seconds=owed_s), abs=timedelta(seconds=1))
+            assert times[-1] == pytest.approx(timedelta(seconds=owed_s), abs=timedelta(seconds=1))
         other = await node.ask(produce("t", (0, data)), RequestContext("d"))
         assert other.throttle_time == timedelta(0)
         told = await node.ask(produce("t", (0, data), acks=0), CLIENT)
         assert isinstance(told, NoResponse)
-        assert told.throttle_time > waits[-1]
+        assert told.throttle_time > times[-1]
         assert node.metrics.throttled_requests == {PRODUCER_BYTE_RATE: 4}
 
     tell(story)
@@ -207,6 +209,74 @@ def test_waiting_fetch_returns_no_more_than_the_quota_permits() -> None:
     tell(story)
 
 
+def client_of(user: str, client_id: str) -> RequestContext:
+    return RequestContext(client_id, "127.0.0.1", Principal(USER, user))
+
+
+async def waits(node: ToyNode, key: str, *clients: RequestContext, rate: int = 100) -> list[bool]:
+    """Return which clients wait, when each sends or reads twice the bytes that it may at once."""
+    data = batch(b"x" * 20 * rate)
+    if key == CONSUMER_BYTE_RATE:
+        await node.ask(produce("t", (0, data)))
+    request = produce("t", (0, data)) if key == PRODUCER_BYTE_RATE else fetch("t", (0, 0))
+    return [bool((await node.ask(request, client)).throttle_time) for client in clients]
+
+
+@pytest.mark.parametrize("key", [PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE])
+def test_a_quota_of_a_user_holds_for_this_user_only(key: str) -> None:
+    async def story(node: ToyNode) -> None:
+        await node.ask(create_topics("t"))
+        await node.ask(alter(([("user", "alice")], {key: 100})))
+        alice, bob = client_of("alice", "c"), client_of("bob", "c")
+        assert await waits(node, key, alice, bob, CLIENT) == [True, False, False]
+        await node.ask(alter(([("user", ANONYMOUS.name)], {key: 100})))
+        assert await waits(node, key, CLIENT, bob) == [True, False]
+
+    tell(story)
+
+
+def test_all_clients_of_a_user_share_its_quota() -> None:
+    async def story(node: ToyNode) -> None:
+        await node.ask(create_topics("t"))
+        await node.ask(alter(([("user", "alice")], {PRODUCER_BYTE_RATE: 100})))
+        data = batch(b"x" * 900)
+        first, second = client_of("alice", "a"), client_of("alice", "b")
+        assert not (await node.ask(produce("t", (0, data)), first)).throttle_time
+        assert (await node.ask(produce("t", (0, data)), second)).throttle_time
+
+    tell(story)
+
+
+def test_each_pair_of_user_and_client_id_has_its_own_quota() -> None:
+    async def story(node: ToyNode) -> None:
+        await node.ask(create_topics("t"))
+        pair: list[tuple[str, str | None]] = [("user", None), ("client-id", None)]
+        await node.ask(alter((pair, {PRODUCER_BYTE_RATE: 100})))
+        data = batch(b"x" * 900)
+        for user in ("alice", "bob"):
+            for client_id in ("a", "b"):
+                client = client_of(user, client_id)
+                assert not (await node.ask(produce("t", (0, data)), client)).throttle_time
+        again = await node.ask(produce("t", (0, data)), client_of("bob", "a"))
+        assert again.throttle_time
+
+    tell(story)
+
+
+def test_a_changed_quota_holds_for_the_next_request() -> None:
+    async def story(node: ToyNode) -> None:
+        await node.ask(create_topics("t"))
+        alice = client_of("alice", "c")
+        await node.ask(alter(([("client-id", "c")], {PRODUCER_BYTE_RATE: 10**9})))
+        assert await waits(node, PRODUCER_BYTE_RATE, alice) == [False]
+        await node.ask(alter(([("user", "alice")], {PRODUCER_BYTE_RATE: 100})))
+        assert await waits(node, PRODUCER_BYTE_RATE, alice) == [True]
+        await node.ask(alter(([("user", "alice")], {PRODUCER_BYTE_RATE: None})))
+        assert await waits(node, PRODUCER_BYTE_RATE, alice) == [False]
+
+    tell(story)
+
+
 def test_throttle_time_is_capped_for_a_huge_debt() -> None:
     async def story(node: ToyNode) -> None:
         await topic_with_quota(node, PRODUCER_BYTE_RATE, 1)
@@ -220,10 +290,11 @@ def test_throttle_time_is_capped_for_a_huge_debt() -> None:
 def test_quotas_forget_idle_clients_but_not_throttled_ones() -> None:
     async def story(node: ToyNode) -> None:
         quotas = {entity_of({"client-id": None}): {PRODUCER_BYTE_RATE: 1e9}}
-        assert node.throttle.charge(quotas, PRODUCER_BYTE_RATE, "big", 1 << 40)
+        assert node.throttle.charge(quotas, PRODUCER_BYTE_RATE, BIG, 1 << 40)
         for number in range(3 * BUCKETS_KEPT):
-            assert not node.throttle.charge(quotas, PRODUCER_BYTE_RATE, f"c{number}", 0)
+            small = RequestContext(f"c{number}")
+            assert not node.throttle.charge(quotas, PRODUCER_BYTE_RATE, small, 0)
         assert len(node.throttle._buckets) <= 2 * BUCKETS_KEPT
-        assert node.throttle.charge(quotas, PRODUCER_BYTE_RATE, "big", 0)
+        assert node.throttle.charge(quotas, PRODUCER_BYTE_RATE, BIG, 0)
 
     tell(story)
