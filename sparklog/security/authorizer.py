@@ -36,6 +36,8 @@ IMPLYING: Final = {
 """Operations whose ALLOW also allows the key."""
 KEPT_MAX: Final = 65_536
 """Decisions that an authorizer keeps; beyond that it forgets all of them."""
+KEPT_NAME_CHARS_MAX: Final = 249
+"""Decisions about longer names are made each time: no topic has one, and clients choose names."""
 _ORDINARY_NAME: Final = "hardcode"
 """Kafka asks for this name to see if a principal may write each ordinary topic."""
 
@@ -105,9 +107,10 @@ class Authorizer:
         found = self._kept.get(asked)
         if found is None:
             found = self._decided(*asked)
-            if len(self._kept) >= KEPT_MAX:
-                self._kept.clear()
-            self._kept[asked] = found
+            if len(name) <= KEPT_NAME_CHARS_MAX:
+                if len(self._kept) >= KEPT_MAX:
+                    self._kept.clear()
+                self._kept[asked] = found
         return found
 
     def authorize_by_resource_type(

@@ -2,7 +2,8 @@
 
 The audit log is the logger `kafka.authorizer.logger`, in Kafka's words. A denied operation that the
 client asked for is logged at INFO, an allowed one at DEBUG. A check that only filters a listing is
-logged at TRACE, which is below DEBUG. Source: StandardAuthorizerData of Kafka 4.4.
+logged at TRACE, which is below DEBUG. A client chooses names and their number, so the lines of one
+request are limited, and so is the name in a line. Source: StandardAuthorizerData of Kafka 4.4.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ from sparklog.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 from sparklog.security.authorizer import Authorizer, Decision
 
 TRACE: Final = 5
+LINES_MAX: Final = 1000
+"""Lines of one request; the last one says that there are more."""
+NAME_CHARS_MAX: Final = 300
+"""Characters of a name that a line shows. A topic's name has at most 249."""
 audit: Final = logging.getLogger("kafka.authorizer.logger")
 _TYPE_NAMES: Final = {
     one: "".join(word.capitalize() for word in one.name.split("_")) for one in ResourceType
@@ -27,7 +32,7 @@ _TYPE_NAMES: Final = {
 class Access:
     """Decides about the operations of one request. It uses the ACLs that are in force now."""
 
-    __slots__ = ("_api", "_authorizer", "_host", "_principal")
+    __slots__ = ("_api", "_authorizer", "_host", "_lines", "_principal")
 
     def __init__(self, authorizer: Authorizer, context: RequestContext, api: int) -> None:
         """Decide for the sender of a request."""
@@ -35,6 +40,7 @@ class Access:
         self._principal = context.principal
         self._host = context.client_host
         self._api = api
+        self._lines = 0
 
     def may(
         self,
@@ -93,13 +99,22 @@ class Access:
         name: str,
         references: int,
     ) -> None:
+        self._lines += 1
+        if self._lines >= LINES_MAX:
+            if self._lines == LINES_MAX:
+                self._write(level, f"Principal = {self._principal}: more lines are left out")
+            return
+        shown = name if len(name) <= NAME_CHARS_MAX else f"{name[:NAME_CHARS_MAX]}…"
         line = (
             f"Principal = {self._principal} is {'Allowed' if decision.allowed else 'Denied'} "
             f"operation = {operation.name} from host = {self._host} "
-            f"on resource = {_TYPE_NAMES[resource_type]}:LITERAL:{name} "
+            f"on resource = {_TYPE_NAMES[resource_type]}:LITERAL:{shown} "
             f"for request = {Api(self._api).label} with resourceRefCount = {references} "
             f"based on rule {decision.rule}"
         )
+        self._write(level, line)
+
+    def _write(self, level: int, line: str) -> None:
         audit.log(level, "%s", printable(line).replace("\n", r"\x0a"))
 
 

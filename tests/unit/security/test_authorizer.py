@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 
 from hypothesis import given
@@ -148,3 +149,15 @@ def test_decision_names_the_acl_that_made_it() -> None:
     )
     assert authorizer.authorize(ALICE, HOSTS[1], WRITE, TOPIC, "t1").allowed
     assert authorizer.authorize(ALICE, HOSTS[0], READ, GROUP, "g").rule == "DefaultDeny"
+
+
+def test_decisions_about_long_names_are_not_kept() -> None:
+    authorizer = Authorizer([], allow_if_no_acl=True)
+    kept = [authorizer.authorize(ALICE, "h", READ, TOPIC, "n" * 249) for _ in range(2)]
+    assert kept[0] is kept[1]
+    tracemalloc.start()
+    for number in range(100):
+        assert authorizer.authorize(ALICE, "h", READ, TOPIC, f"{number}" + "n" * 30_000).allowed
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert used < 100_000

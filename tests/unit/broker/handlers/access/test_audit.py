@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sparklog.broker.handlers.access import LINES_MAX, NAME_CHARS_MAX, TRACE
 from sparklog.protocol.api_keys import Api
 from sparklog.security.acls import AclOperation as Do
 from sparklog.security.acls import ResourceType as Kind
@@ -17,7 +18,6 @@ from tests.harness.plain_requests import plain_request
 from tests.harness.replica_cluster import batch
 
 LOGGER = "kafka.authorizer.logger"
-TRACE = 5
 LIST_GROUPS = plain_request(Api.LIST_GROUPS, 5)
 DENIED_LINE = (
     "Principal = User:alice is Denied operation = WRITE from host = 10.0.0.7 on resource = "
@@ -86,6 +86,16 @@ def test_names_cannot_forge_or_steer_the_log(caplog: pytest.LogCaptureFixture) -
     )
     assert r"Group:LITERAL:a\x0aPrincipal = User:root is Allowed\x1b[2J for" in line
     assert line.isprintable()
+
+
+def test_the_lines_of_one_request_are_limited(caplog: pytest.LogCaptureFixture) -> None:
+    groups = [f"{number}" + "g" * 1000 for number in range(3 * LINES_MAX)]
+    request = plain_request(Api.DELETE_GROUPS, 2, groups_names=groups)
+    found = lines_of(caplog, logging.INFO, request)
+    assert len(found) == LINES_MAX
+    assert found[-1] == (logging.INFO, "Principal = User:alice: more lines are left out")
+    assert max(len(line) for _, line in found) < 600
+    assert "0" + "g" * (NAME_CHARS_MAX - 1) + "… for request = DeleteGroups" in found[0][1]
 
 
 def test_the_operations_of_a_client_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
