@@ -64,8 +64,11 @@ class KafkaNode:
         folder: Path,
         java: Sequence[str],
         jvm_options: Sequence[str] = (),
+        more_addresses: Mapping[str, str] | None = None,
     ) -> None:
         self._jvm_options = tuple(jvm_options)
+        self.more_addresses = dict(more_addresses or {})
+        """Host and port of further listeners, by name."""
         self.node_id = node_id
         self.port, self.controller_port = ports
         self.folder = folder
@@ -187,8 +190,13 @@ class KafkaCluster:
         jvm_options: Sequence[str] = (),
         parent_folder: Path | None = None,
         jar_cache: Path = DEFAULT_CACHE,
+        more_listeners: Mapping[str, str] | None = None,
     ) -> None:
-        """Prepare `nodes` nodes; `settings` go before ours in server.properties."""
+        """Prepare `nodes` nodes; `settings` go before ours in server.properties.
+
+        `more_listeners` has the protocols of listeners beside the plain one, by name.
+        """
+        self._more_listeners = dict(more_listeners or {})
         self._jvm_options = tuple(jvm_options)
         self._count = nodes
         self._settings = dict(settings or {})
@@ -202,6 +210,10 @@ class KafkaCluster:
     def bootstrap(self) -> str:
         """Return `bootstrap.servers`."""
         return ",".join(node.address for node in self.nodes)
+
+    def bootstrap_of(self, listener: str) -> str:
+        """Return `bootstrap.servers` of a further listener."""
+        return ",".join(node.more_addresses[listener] for node in self.nodes)
 
     def start(self) -> KafkaCluster:
         """Start every node and wait until all serve."""
@@ -251,14 +263,15 @@ class KafkaCluster:
 
     def _start(self, java: Sequence[str]) -> None:
         self._root = Path(tempfile.mkdtemp(prefix="kafka-peer-", dir=self._parent_folder))
-        ports = free_ports(2 * self._count)
+        ports = iter(free_ports((2 + len(self._more_listeners)) * self._count))
         self.nodes = [
             KafkaNode(
                 n + 1,
-                (ports[2 * n], ports[2 * n + 1]),
+                (next(ports), next(ports)),
                 self._root / f"node{n + 1}",
                 java,
                 self._jvm_options,
+                {name: f"{HOST}:{next(ports)}" for name in self._more_listeners},
             )
             for n in range(self._count)
         ]
@@ -271,15 +284,17 @@ class KafkaCluster:
     def _node_settings(self, node: KafkaNode) -> dict[str, str]:
         replicas = str(min(3, self._count))
         in_sync = "1" if self._count == 1 else "2"
-        listeners = f"PLAINTEXT://{node.address},CONTROLLER://{HOST}:{node.controller_port}"
+        own = {"PLAINTEXT": node.address, **node.more_addresses}
+        advertised = ",".join(f"{name}://{address}" for name, address in own.items())
+        more = "".join(f",{name}:{text}" for name, text in self._more_listeners.items())
         return {
             "process.roles": "broker,controller",
             "node.id": str(node.node_id),
             "controller.quorum.voters": ",".join(other.voter for other in self.nodes),
             "controller.listener.names": "CONTROLLER",
-            "listeners": listeners,
-            "advertised.listeners": f"PLAINTEXT://{node.address}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listeners": f"{advertised},CONTROLLER://{HOST}:{node.controller_port}",
+            "advertised.listeners": advertised,
+            "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{more}",
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": str(node.data_folder),
             "default.replication.factor": replicas,

@@ -17,6 +17,7 @@ from tests.bench.broker.measures.latency import measure_latency
 from tests.bench.broker.measures.producing import UNFORCED, measure_producing, measure_unforced
 from tests.bench.broker.measures.record_checks import measure_record_checks
 from tests.bench.broker.measures.slow_store import measure_slow_store
+from tests.bench.broker.measures.tls import measure_tls, tls_clusters
 from tests.bench.broker.plan import FULL, QUICK, BrokerPlan
 from tests.bench.common.clusters import clusters, sparklog_cluster
 from tests.bench.common.command import Benchmark, Run
@@ -37,6 +38,9 @@ def measure(run: Run[BrokerPlan]) -> None:
     if run.wants("unforced"):
         with clusters(run.systems, work / "unforced", ours_alone=UNFORCED) as sides:
             run.take("unforced", measure_unforced, sides, plan, results)
+    if run.wants("tls"):
+        with tls_clusters(run.systems, work / "tls") as both:
+            run.take("tls", measure_tls, both, plan, results)
     if run.wants("checks") and "sparklog" in run.systems:
         with (
             sparklog_cluster(work / "checked") as checked,
@@ -63,6 +67,7 @@ BENCHMARK = Benchmark(
     kinds=(
         "produce",
         "unforced",
+        "tls",
         "checks",
         "consume",
         "latency",

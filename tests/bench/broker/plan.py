@@ -17,6 +17,8 @@ class BrokerPlan(Plan):
     latency_seconds: int
     """Duration of each paced producer."""
     end_to_end_records: int
+    reconnects: int
+    """TLS handshakes beside a load."""
     kills: int
     """Leaders killed, of each system."""
     slow_store_records: int
@@ -37,6 +39,7 @@ FULL = BrokerPlan(
     rounds=3,
     latency_seconds=30,
     end_to_end_records=2000,
+    reconnects=5000,
     kills=5,
     slow_store_records=500_000,
     slow_store_seconds=30,
@@ -53,6 +56,7 @@ QUICK = replace(
     rounds=1,
     latency_seconds=10,
     end_to_end_records=300,
+    reconnects=1000,
     kills=1,
     slow_store_records=300_000,
     slow_store_seconds=10,

@@ -41,11 +41,14 @@ def clusters(
 
 
 @contextmanager
-def kafka_cluster(work: Path, settings: Mapping[str, str] = DEFAULTS) -> Iterator[KafkaSide]:
-    """Run Kafka."""
+def kafka_cluster(
+    work: Path, settings: Mapping[str, str] = DEFAULTS, more_listeners: Mapping[str, str] = DEFAULTS
+) -> Iterator[KafkaSide]:
+    """Run Kafka; `more_listeners` has the protocols of further listeners by name."""
     work.mkdir(parents=True, exist_ok=True)
     progress("starting Kafka")
-    with KafkaCluster(BROKERS, {**SETTINGS, **settings}, parent_folder=work) as cluster:
+    given = {**SETTINGS, **settings}
+    with KafkaCluster(BROKERS, given, parent_folder=work, more_listeners=more_listeners) as cluster:
         side = KafkaSide(cluster)
         try:
             yield side

@@ -23,24 +23,24 @@ class KafkaSide(Side):
     def __init__(self, cluster: KafkaCluster) -> None:
         """Use a started cluster."""
         super().__init__()
-        self._cluster = cluster
+        self.cluster = cluster
 
     @property
     def bootstrap(self) -> str:
-        return self._cluster.bootstrap
+        return self.cluster.bootstrap
 
     def kill(self, broker: int) -> float:
-        node = next(node for node in self._cluster.nodes if node.node_id == broker)
+        node = next(node for node in self.cluster.nodes if node.node_id == broker)
         moment = time.monotonic()
         node.stop(kill=True)
         return moment
 
     def restore(self, broker: int) -> None:
-        self._cluster.restart_node(broker)
+        self.cluster.restart_node(broker)
 
     def await_history(self, topic: str) -> None:
         """Do nothing: Kafka serves old and new alike from files."""
 
     def pids(self) -> list[int]:
-        guards = [node.guard_pid for node in self._cluster.nodes]
+        guards = [node.guard_pid for node in self.cluster.nodes]
         return [pid for guard in guards if guard is not None for pid in descendants(guard)]

@@ -6,7 +6,7 @@ The consumer is librdkafka with partitions assigned, no group. It counts and dro
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from threading import Thread
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -50,7 +50,14 @@ def measure_consuming(sides: Sequence[Side], plan: BrokerPlan, results: Results)
                 side.drop(topic)
 
 
-def consume(side: Side, topic: str, partitions: int, records: int) -> float:
+def consume(
+    side: Side,
+    topic: str,
+    partitions: int,
+    records: int,
+    bootstrap: str = "",
+    settings: Mapping[str, str] | None = None,
+) -> float:
     """Read a topic from its beginning; returns the seconds from the first record to the last.
 
     Raises:
@@ -58,11 +65,12 @@ def consume(side: Side, topic: str, partitions: int, records: int) -> float:
     """
     consumer = Consumer(
         {
-            "bootstrap.servers": side.bootstrap,
+            "bootstrap.servers": bootstrap or side.bootstrap,
             "group.id": "bench",
             "enable.auto.commit": False,
             "queued.max.messages.kbytes": 256 * 1024,
             "log_level": 2,
+            **(settings or {}),
         }
     )
     try:
