@@ -179,7 +179,9 @@ async def _serve(
         return await handlers.handle(await awaited.node(), request, context)
 
     server = Server(handle, handlers.refuse, config, metrics, awaited.begin_produce)
-    page = MetricsServer(metrics, lambda: debug_state(awaited.born.result()))
+    page = MetricsServer(
+        metrics, lambda: debug_state(awaited.born.result()), listeners.metrics_tls()
+    )
     try:
         opened = await listeners.open(server)
         address, bound = opened.inter_broker, opened.bound

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from ipaddress import ip_address
 from typing import Any
@@ -28,6 +30,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.registry import Collector
 
 from sparklog.broker.network.listener_sockets import open_sockets
+from sparklog.broker.runtime.environment import spawn
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.core.counters import Latencies
 from sparklog.core.quotas import QUOTA_KEYS
@@ -240,18 +243,29 @@ def _words(name: str) -> str:
 REQUEST_BYTES_MAX = 8192
 """Request line and headers of a scraper are some 300 bytes; servers commonly allow 8 KiB."""
 REQUEST_TIMEOUT_S = 10.0
+ACCEPT_RETRY_S = 0.1
 
 
 class MetricsServer:
     """Serves one broker's metrics."""
 
     def __init__(
-        self, metrics: BrokerMetrics, debug_state: Callable[[], Mapping[str, Any]] | None = None
+        self,
+        metrics: BrokerMetrics,
+        debug_state: Callable[[], Mapping[str, Any]] | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
-        """Serve `metrics`, and what `debug_state` returns to clients on this machine."""
+        """Serve a page of metrics.
+
+        Args:
+            metrics: the metrics.
+            debug_state: returns the broker's state, for clients on this machine.
+            tls: returns the context for the next connection; None: no TLS.
+        """
         self._page = MetricsPage(metrics)
         self._debug_state = debug_state
-        self._servers: list[asyncio.Server] = []
+        self._tls = tls
+        self._accepting: dict[asyncio.Task[None], socket.socket] = {}
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port: `port`, or a free one for 0.
@@ -262,15 +276,41 @@ class MetricsServer:
         sockets = open_sockets(host, port)
         bound = int(sockets[0].getsockname()[1])
         for one in sockets:
-            server = await asyncio.start_server(self._serve, sock=one, limit=REQUEST_BYTES_MAX)
-            self._servers.append(server)
+            one.listen()
+            self._accepting[spawn(self._accept(one))] = one
         return bound
 
     async def stop(self) -> None:
         """Listen no more; a page under way is finished by its connection's task."""
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
+        accepting, self._accepting = self._accepting, {}
+        for task in accepting:
+            task.cancel()
+        await asyncio.gather(*accepting, return_exceptions=True)
+        for one in accepting.values():
+            one.close()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                client, _ = await loop.sock_accept(listening)
+            except OSError:  # the system has no file for it
+                await asyncio.sleep(ACCEPT_RETRY_S)
+                continue
+            spawn(self._open(client))
+            await asyncio.sleep(0)
+
+    async def _open(self, client: socket.socket) -> None:
+        reader = asyncio.StreamReader(limit=REQUEST_BYTES_MAX)
+        protocol = asyncio.StreamReaderProtocol(reader, self._serve)
+        more: dict[str, Any] = {}
+        if self._tls is not None:
+            more = {"ssl": self._tls(), "ssl_handshake_timeout": REQUEST_TIMEOUT_S}
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(lambda: protocol, client, **more)
+        except OSError:  # a failed handshake
+            client.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

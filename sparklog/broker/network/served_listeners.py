@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ from sparklog.broker.runtime.environment import Address, Compute, spawn
 from sparklog.cluster.metadata.records import BrokerEndpoint
 from sparklog.core.config.broker import BrokerConfig
 from sparklog.core.config.security import setting_in_force
+from sparklog.core.errors import InvalidConfig
 from sparklog.security.distinguished_name import PrincipalRules, subject_name
 from sparklog.security.principal import ANONYMOUS, USER, Principal
 from sparklog.security.protocol import SecurityProtocol
@@ -70,6 +72,23 @@ class BrokerListeners:
             None if tls is None else tls.peer_context,
             partial(_login, secret) if secret is not None and logs_in else None,
         )
+
+    def metrics_tls(self) -> Callable[[], ssl.SSLContext] | None:
+        """Return the context of the page for Prometheus; None: it has no TLS.
+
+        Raises:
+            InvalidConfig: `metrics.listener.name` names no listener with TLS.
+        """
+        name = self._config.text("metrics.listener.name").upper()
+        if not name:
+            return None
+        tls = self._tls.get(name)
+        if tls is None:
+            raise InvalidConfig(
+                "metrics.listener.name takes the name of a listener with TLS. "
+                f"metrics.listener.name={name} known={','.join(self._tls)}"
+            )
+        return tls.context
 
     async def open(self, server: Server) -> AdvertisedAddresses:
         """Open every listener.

@@ -292,6 +292,14 @@ _NODE = (
         at_least=-1,
         at_most=65_535,
     ),
+    Setting(
+        "metrics.listener.name",
+        SettingType.STRING,
+        "",
+        Effect.BROKER,
+        "A listener with TLS, whose certificate and whose demands on clients the page for "
+        "Prometheus has as well. Empty: the page is served without TLS.",
+    ),
 )
 
 _CLUSTER = (

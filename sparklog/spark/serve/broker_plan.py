@@ -38,7 +38,7 @@ class ControlPoint:
     host: str
     port: int
     token: str
-    """Distinguishes our brokers from any other process that finds the port."""
+    """Proves to each end that the other one is of this application; it is never sent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The line between the driver and its brokers: JSON objects, one per line, over TCP.
+"""The line between the driver and its brokers: signed JSON objects, one per line, over TCP.
 
 A broker's task calls the driver as it starts, says who it is, and reports; the driver says `stop`
 when the broker is to drain. Spark itself would report nothing before the task ends. The line is a
@@ -8,8 +8,6 @@ executor ends with the driver anyway.
 
 from __future__ import annotations
 
-import hmac
-import json
 import socket
 import sys
 from collections.abc import Callable, Mapping
@@ -18,13 +16,12 @@ from threading import Event, Lock, Thread
 from typing import Any
 
 from sparklog.broker.network.listener_sockets import open_sockets
-from sparklog.core.bounded_json import parse_json
 from sparklog.spark.jobs.addresses import outward_address
 from sparklog.spark.serve.broker_plan import ControlPoint
+from sparklog.spark.serve.signed_line import SignedLine, accept, call
 
 CONNECT_TIMEOUT_S = 5.0
 HELLO_TIMEOUT_S = 10.0
-LINE_BYTES_MAX = 64 * 1024
 STOP = "stop"
 
 Report = Callable[[int, Mapping[str, Any]], None]
@@ -40,7 +37,7 @@ class ControlServer:
         self._report = report
         self._token = token
         self._listener: socket.socket | None = None
-        self._lines: set[socket.socket] = set()
+        self._lines: dict[socket.socket, SignedLine] = {}
         self._numbers = count(1)
         self._lock = Lock()
         self._stopping = False
@@ -63,8 +60,8 @@ class ControlServer:
         """Ask every broker to drain, those that are only starting too."""
         with self._lock:
             self._stopping = True
-            for line in self._lines:
-                _send(line, {"order": STOP})
+            for signed in self._lines.values():
+                signed.send({"order": STOP})
 
     def close(self) -> None:
         """Listen no more, and hang up."""
@@ -72,7 +69,7 @@ class ControlServer:
             # Closing alone does not wake the thread that waits in accept.
             _shut(self._listener)
         with self._lock:
-            lines, self._lines = self._lines, set()
+            lines, self._lines = self._lines, {}
         for line in lines:
             _shut(line)
 
@@ -87,25 +84,21 @@ class ControlServer:
     def _listen(self, line: socket.socket) -> None:
         with line, line.makefile("rb") as reader:
             line.settimeout(HELLO_TIMEOUT_S)
-            hello = _read(reader)
-            broker = hello.get("broker") if hello else None
-            if hello is None or not isinstance(broker, int) or not self._knows(hello):
+            accepted = accept(line, reader, self._token)
+            if accepted is None:
                 return  # not one of our brokers
+            broker, signed = accepted
             line.settimeout(None)
             with self._lock:
                 number = next(self._numbers)
-                self._lines.add(line)
+                self._lines[line] = signed
                 if self._stopping:
-                    _send(line, {"order": STOP})
-            while (said := _read(reader)) is not None:
+                    signed.send({"order": STOP})
+            while (said := signed.read()) is not None:
                 self._report(broker, {**said, "line": number})
             with self._lock:
-                self._lines.discard(line)
+                self._lines.pop(line, None)
             self._report(broker, {"event": "hung up", "line": number})
-
-    def _knows(self, hello: Mapping[str, Any]) -> bool:
-        token = hello.get("token")
-        return isinstance(token, str) and hmac.compare_digest(token.encode(), self._token.encode())
 
 
 class ControlChannel:
@@ -115,14 +108,20 @@ class ControlChannel:
         """Call the driver; without an answer the broker is on its own."""
         self._stop = Event()
         self._line: socket.socket | None = None
+        self._signed: SignedLine | None = None
         try:
             self._line = socket.create_connection((point.host, point.port), CONNECT_TIMEOUT_S)
         except OSError as error:
             say(f"the driver was not reached, going on without it. error={error}")
             return
+        self._line.settimeout(HELLO_TIMEOUT_S)
+        reader = self._line.makefile("rb")
+        self._signed = call(self._line, reader, point.token, broker_id)
+        if self._signed is None:
+            say("the driver did not answer as one, going on without it.")
+            return
         self._line.settimeout(None)
-        self.tell({"token": point.token, "broker": broker_id})
-        Thread(target=self._listen, args=(self._line,), name="control-line", daemon=True).start()
+        Thread(target=self._listen, args=(self._signed,), name="control-line", daemon=True).start()
 
     @property
     def own_host(self) -> str:
@@ -138,41 +137,23 @@ class ControlChannel:
 
     def tell(self, said: Mapping[str, Any]) -> None:
         """Report something to the driver; silence is no error."""
-        if self._line is not None:
-            _send(self._line, said)
+        if self._signed is not None:
+            self._signed.send(said)
 
     def close(self) -> None:
         """Hang up."""
         if self._line is not None:
             _shut(self._line)
 
-    def _listen(self, line: socket.socket) -> None:
-        with line.makefile("rb") as reader:
-            while (said := _read(reader)) is not None:
-                if said.get("order") == STOP:
-                    self._stop.set()
+    def _listen(self, signed: SignedLine) -> None:
+        while (said := signed.read()) is not None:
+            if said.get("order") == STOP:
+                self._stop.set()
 
 
 def say(message: str) -> None:
     """Write a line to the executor's log."""
     print(f"sparklog broker: {message}", file=sys.stderr, flush=True)
-
-
-def _read(reader: Any) -> dict[str, Any] | None:
-    """Return the next object of a line; None for its end, and for what is no object."""
-    try:
-        text = reader.readline(LINE_BYTES_MAX)
-        found = parse_json(text, "line of the driver") if text.endswith(b"\n") else None
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _send(line: socket.socket, said: Mapping[str, Any]) -> None:
-    try:
-        line.sendall(json.dumps(said).encode() + b"\n")
-    except OSError:
-        pass  # the other end is gone, which its reader notices
 
 
 def _shut(line: socket.socket) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.broker.network.broker_client import TcpNetwork
+from sparklog.broker.network.prometheus import MetricsServer
 from sparklog.broker.network.tls import LOOK_S
 from sparklog.broker.runtime.environment import Address, Unreachable
 from sparklog.core.errors import InvalidConfig
@@ -223,3 +224,34 @@ def test_a_cipher_suite_is_named_as_in_kafka(store: Path) -> None:
             "ssl.cipher.suites": "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
         },
     )
+
+
+def test_the_metrics_page_has_the_tls_of_a_listener(store: Path, authority: Path) -> None:
+    async def page(secured: Secured, context: ssl.SSLContext) -> bytes:
+        metrics = MetricsServer(secured.metrics, tls=secured.listeners.metrics_tls())
+        port = await metrics.start("127.0.0.1", 0)
+        try:
+            peer = await Peer.connect(Address("127.0.0.1", port), context)
+            peer.writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+            return await peer.reader.read()
+        finally:
+            await metrics.stop()
+
+    async def story(secured: Secured) -> None:
+        answer = await page(secured, client_tls())
+        assert answer.startswith(b"HTTP/1.1 200 OK")
+        assert b"kafka_server_socketservermetrics_connection_count" in answer
+        with pytest.raises(ssl.SSLError):
+            await page(secured, client_tls(trusted=CertificateAuthority("another").pem))
+
+    settings = {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.location": str(store)}
+    serve(story, {**settings, "metrics.listener.name": "ssl"})
+
+
+def test_the_metrics_page_needs_a_listener_with_tls(store: Path) -> None:
+    async def story(secured: Secured) -> None:
+        with pytest.raises(InvalidConfig, match="the name of a listener with TLS"):
+            secured.listeners.metrics_tls()
+
+    settings = {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.location": str(store)}
+    serve(story, {**settings, "metrics.listener.name": "other"})
