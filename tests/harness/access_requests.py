@@ -76,9 +76,9 @@ def group_cases() -> list[AccessCase]:
             plain_request(Api.DESCRIBE_GROUPS, 6, groups=["g"]), [GROUP], on_group(Do.DESCRIBE)
         ),
         AccessCase(
-            plain_request(Api.CONSUMER_GROUP_DESCRIBE, 1, group_ids=["g"]),
+            plain_request(Api.CONSUMER_GROUP_DESCRIBE, 1, group_ids=["g2"]),
             [GROUP],
-            on_group(Do.DESCRIBE),
+            ((Do.DESCRIBE, ResourceType.GROUP, "g2"),),
         ),
         AccessCase(plain_request(Api.LIST_GROUPS, 5), [0]),
         AccessCase(

@@ -22,12 +22,13 @@ from sparklog.broker.handlers.guards import (
 from sparklog.broker.handlers.refusals import (
     ITSELF,
     ItemList,
+    blank,
     blank_response,
     response_type,
     same,
 )
 from sparklog.broker.handlers.responses import code_of
-from sparklog.core.errors import SparklogError, Unavailable
+from sparklog.core.errors import SparklogError, Unavailable, UnknownTopicOrPartition
 from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages.builder import build_request_part
 from sparklog.protocol.topic_ids import topic_id_of
@@ -185,26 +186,35 @@ async def create_topics(call: GuardedCall) -> Any:
 async def delete_topics(call: GuardedCall) -> Any:
     """Delete the topics that the client may delete.
 
-    The name of a topic that the request identifies is shown to a client that may describe it.
+    A client that may describe a topic learns its name, or that there is none of the name.
     """
     identified = {
         one.topic_id for one in getattr(call.request, "topics", ()) if one.name is None
     } - {None}
-    if not identified:
-        return await DELETED.run(call)
     if any(call.image.topic_of(topic_id_of(one)) is None for one in identified):
         with suppress(Unavailable):
             call = replace(call, image=await call.node.metadata.catch_up())
     response = await DELETED.run(call)
-    return replace(
-        response,
-        responses=tuple(
-            replace(one, name=_shown_name(call, one)) if one.topic_id in identified else one
-            for one in response.responses
-        ),
+    shown = (
+        _with_name(call, one)
+        if getattr(one, "topic_id", None) in identified
+        else _missing_instead(call, one)
+        for one in response.responses
     )
+    return replace(response, responses=tuple(shown))
 
 
-def _shown_name(call: GuardedCall, deleted: Any) -> str | None:
-    topic = call.image.topic_of(topic_id_of(deleted.topic_id))
-    return None if topic is None else next(iter(describable(call.access, [topic.name])), None)
+def _with_name(call: GuardedCall, result: Any) -> Any:
+    topic = call.image.topic_of(topic_id_of(result.topic_id))
+    names = () if topic is None else describable(call.access, [topic.name])
+    return replace(result, name=next(iter(names), None))
+
+
+def _missing_instead(call: GuardedCall, result: Any) -> Any:
+    """Say of a denied name that no topic has it, to a client that may describe the topic."""
+    if result.error_code is not code_of(_DENIED) or result.name in call.image.topics:
+        return result
+    if not describable(call.access, [result.name]):
+        return result
+    missing = UnknownTopicOrPartition(f"no such topic. topic={result.name}")
+    return blank(type(result), missing, name=result.name)
