@@ -187,6 +187,7 @@ async def _serve(
         address, bound = opened.inter_broker, opened.bound
         node = BrokerNode(config, environment, address, metrics=metrics, endpoints=opened.endpoints)
         server.in_force = node.settings_in_force
+        server.client_quotas = lambda: node.metadata.image.client_quotas
         awaited.born.set_result(node)
         reach.try_own(address, bound)
         port = config.whole("metrics.port")

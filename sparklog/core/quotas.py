@@ -8,15 +8,18 @@ share its bytes. A user's quota is shared by all clients of the user. A quota wi
 for all client ids, applies to each client id separately. Values are bytes per second at each
 broker.
 
+An IP address is an entity as well. Its quota is the connections per second that it may open.
+
 `TokenBucket` limits a rate. A caller that overdraws waits until the balance is positive. Its times
 are seconds of any clock that never goes back.
 
-Source: KIP-13, KIP-55, KIP-546; Kafka's documentation, section Quotas.
+Source: KIP-13, KIP-55, KIP-546, KIP-612; Kafka's documentation, section Quotas.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import IPv6Address, ip_address
 from typing import Final, NamedTuple
 
 from sparklog.core.errors import InvalidRequest
@@ -27,12 +30,15 @@ Quotas = Mapping[QuotaEntity, Mapping[str, float]]
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
+IP: Final = "ip"
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
+CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 QUOTA_KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
-_NOT_HELD: Final = frozenset(
-    {"request_percentage", "controller_mutation_rate", "connection_creation_rate"}
-)
+"""Those of users and client ids."""
+IP_QUOTA_KEYS: Final = (CONNECTION_CREATION_RATE,)
+CONNECTIONS_PER_S_MAX: Final = 2**31 - 1
+_NOT_HELD: Final = frozenset({"request_percentage", "controller_mutation_rate"})
 """Kafka's other quotas, which brokers here do not enforce."""
 
 
@@ -45,50 +51,86 @@ class Limit(NamedTuple):
 
 
 def entity_of(parts: Mapping[str, str | None]) -> QuotaEntity:
-    """Return the entity with these types and names.
+    """Return the entity with these types and names; an IP address gets its usual form.
 
     Raises:
-        InvalidRequest: no type, an unknown one, or one without quotas here.
+        InvalidRequest: no type, an unknown one, an IP address beside another type, or no address.
     """
     if not parts:
-        raise InvalidRequest("a quota is a user's or a client id's; name one.")
+        raise InvalidRequest("a quota belongs to a user, a client id or an IP address; name one.")
     for kind in parts:
-        if kind == "ip":
+        if kind not in (USER, CLIENT_ID, IP):
             raise InvalidRequest(
-                "brokers hold no quotas of IP addresses; set one of a client id or a user. "
-                f"entity_type={kind}"
+                f"the types are {USER}, {CLIENT_ID} and {IP}. entity_type={kind!r}"
             )
-        if kind not in (USER, CLIENT_ID):
-            raise InvalidRequest(f"the types are {USER} and {CLIENT_ID}. entity_type={kind!r}")
-    return tuple(sorted(parts.items(), key=lambda part: part[0]))
+    if IP not in parts:
+        return tuple(sorted(parts.items(), key=lambda part: part[0]))
+    if len(parts) > 1:
+        raise InvalidRequest("a quota of an IP address has neither a user nor a client id.")
+    name = parts[IP]
+    return ((IP, None if name is None else ip_name(name)),)
 
 
-def check_quota_key(key: str) -> None:
-    """Reject a key that is not a quota.
+def ip_name(text: str) -> str:
+    """Return an IP address as brokers see it at a connection: the usual form, and IPv4 if it is.
 
     Raises:
-        InvalidRequest: the quota is unknown, or brokers do not enforce it.
+        InvalidRequest: it is not an IP address.
     """
+    try:
+        address = ip_address(text)
+    except ValueError:
+        raise InvalidRequest(
+            f"brokers do not resolve names of hosts for quotas; give an IP address. ip={text!r}"
+        ) from None
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(address)
+
+
+def check_quota_key(entity: QuotaEntity, key: str) -> None:
+    """Reject a key that is not a quota of an entity.
+
+    Raises:
+        InvalidRequest: the entity has no such quota, or brokers do not enforce it.
+    """
+    keys = IP_QUOTA_KEYS if entity[0][0] == IP else QUOTA_KEYS
     if key in _NOT_HELD:
         raise InvalidRequest(
-            f"brokers do not hold clients to this quota; they do to {' and '.join(QUOTA_KEYS)}. "
+            f"brokers do not hold clients to this quota; they do to {' and '.join(keys)}. "
             f"quota={key}"
         )
-    if key not in QUOTA_KEYS:
-        raise InvalidRequest(f"no such quota; there are {' and '.join(QUOTA_KEYS)}. quota={key!r}")
+    if key not in keys:
+        types = " and ".join(kind for kind, _ in entity)
+        raise InvalidRequest(
+            f"no such quota of this entity; there are {' and '.join(keys)}. "
+            f"quota={key!r} entity_type={types}"
+        )
 
 
-def check_quota(key: str, value: float) -> None:
+def check_quota(entity: QuotaEntity, key: str, value: float) -> None:
     """Reject an invalid quota.
 
     Raises:
-        InvalidRequest: see `check_quota_key`; or the value is not a whole number of 1 or more.
+        InvalidRequest: see `check_quota_key`; or the value is not a whole number in its range.
     """
-    check_quota_key(key)
-    if not 1 <= value < 2**63 or value != int(value):
+    check_quota_key(entity, key)
+    least, most = (1, 2**63 - 1) if key != CONNECTION_CREATION_RATE else (0, CONNECTIONS_PER_S_MAX)
+    if not least <= value <= most or value != int(value):
+        what = "connections" if key == CONNECTION_CREATION_RATE else "bytes"
         raise InvalidRequest(
-            f"a rate is a whole number of bytes per second, at least 1. quota={key} value={value}"
+            f"a rate is a whole number of {what} per second, at least {least}. "
+            f"quota={key} value={value}"
         )
+
+
+def connection_rates(quotas: Quotas) -> dict[str | None, float]:
+    """Return the connections per second by IP address; the name None has the default."""
+    return {
+        entity[0][1]: rates[CONNECTION_CREATION_RATE]
+        for entity, rates in quotas.items()
+        if entity[0][0] == IP and CONNECTION_CREATION_RATE in rates
+    }
 
 
 def limit_of(quotas: Quotas, key: str, user: str, client_id: str) -> Limit | None:

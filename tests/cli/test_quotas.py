@@ -47,6 +47,25 @@ def test_quotas_are_set_described_and_deleted_in_kafka_configs_words(cli: Cli) -
     assert cli.ok("configs", "--describe", "--client", "billing").lines == []
 
 
+def test_quotas_of_addresses_are_set_described_and_deleted(cli: Cli) -> None:
+    by_type, rate = (
+        ("--entity-type", "ips", "--entity-name", "10.0.0.1"),
+        "connection_creation_rate",
+    )
+    altered = cli.ok("configs", "--alter", *by_type, "--add-config", f"{rate}=20")
+    assert altered.text == "Completed updating config for ip 10.0.0.1.\n"
+    cli.ok("configs", "--alter", "--ip-defaults", "--add-config", f"{rate}=100")
+    own = f"Quota configs for ip '10.0.0.1' are {rate}=20.0"
+    default = f"Quota configs for the default ip are {rate}=100.0"
+    told = cli.ok("configs", "--describe", "--entity-type", "ips").lines
+    assert sorted(told) == sorted([own, default])
+    assert cli.ok("configs", "--describe", "--ip", "10.0.0.1").lines == [own]
+    cli.ok("configs", "--alter", "--ip", "10.0.0.1", "--delete-config", rate)
+    assert cli.ok("configs", "--describe", "--entity-type", "ips").lines == [default]
+    host = ("--ip", "example.com", "--add-config", f"{rate}=20")
+    assert "give an IP address" in cli.fails("configs", "--alter", *host)
+
+
 @pytest.mark.parametrize(
     ("quota", "why"),
     [
@@ -63,7 +82,7 @@ def test_invalid_quota_is_rejected(cli: Cli, quota: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--client", "c", "--add-config", "producer_byte_rate=fast"), "bytes per second"),
+        (("--client", "c", "--add-config", "producer_byte_rate=fast"), "a number per second"),
         (("--client", "c", "--add-config", RATE, "--delete-config", RATE[:18]), "set and deleted"),
         (("--client", "c"), "--alter needs"),
         (("--entity-type", "clients", "--add-config", RATE), "--alter needs"),

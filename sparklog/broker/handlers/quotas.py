@@ -16,7 +16,7 @@ from sparklog.broker.runtime.metadata_access import Decision
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.cluster.metadata import changes as client_quotas
 from sparklog.core.errors import InvalidRequest, SparklogError
-from sparklog.core.quotas import QuotaEntity, entity_of
+from sparklog.core.quotas import CLIENT_ID, IP, USER, QuotaEntity, entity_of, ip_name
 from sparklog.protocol.messages.builder import ResponseBuilder
 
 
@@ -26,6 +26,12 @@ class Match(IntEnum):
     EXACT = 0
     DEFAULT = 1
     ANY = 2
+
+
+class UnsupportedEntityType(InvalidRequest):
+    """A filter names an entity type that has no quotas."""
+
+    kafka_code = 35
 
 
 async def describe(node: BrokerNode, request: Any, context: RequestContext) -> Any:
@@ -113,7 +119,14 @@ def _filter(request: Any) -> dict[str, tuple[Match, str | None]]:
                 "a filter asks for a name (0), the default (1) or any (2). "
                 f"match_type={match} match={component.match!r}"
             )
-        wanted[kind] = Match(match), component.match
+        if kind not in (USER, CLIENT_ID, IP):
+            raise UnsupportedEntityType(
+                f"the types are {USER}, {CLIENT_ID} and {IP}. entity_type={kind!r}"
+            )
+        is_address = kind == IP and component.match is not None
+        wanted[kind] = Match(match), ip_name(component.match) if is_address else component.match
+    if IP in wanted and len(wanted) > 1:
+        raise InvalidRequest("a filter of an IP address has neither a user nor a client id.")
     return wanted
 
 

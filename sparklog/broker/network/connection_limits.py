@@ -1,6 +1,7 @@
 """Limits on connections: how many at once, how many from one address, and how many a second.
 
 A connection over a limit of a number is closed at once. Over the rate, the broker accepts later.
+Over the quota of its IP address, the broker holds a connection without a read, then closes it.
 Source: KIP-308, KIP-402, KIP-612.
 """
 
@@ -15,11 +16,13 @@ from sparklog.core.config.broker import BrokerConfig
 from sparklog.core.config.model import INT_MAX
 from sparklog.core.config.security import MAX_CONNECTIONS_PER_IP_OVERRIDES
 from sparklog.core.errors import InvalidConfig
-from sparklog.core.quotas import TokenBucket
+from sparklog.core.quotas import Quotas, TokenBucket, connection_rates
 
 _IPV4_IN_IPV6: Final = "::ffff:"
 BURST_S: Final = 1.0
 """The connections of this many seconds may come at once."""
+ADDRESSES_KEPT: Final = 1000
+"""With more buckets of addresses than this, those that are full again are dropped."""
 
 
 def host_of(peer: object) -> str:
@@ -46,10 +49,53 @@ class ConnectionLimits:
         self._from: Counter[str] = Counter()
         rate = config.whole("max.connection.creation.rate")
         self._rate = None if rate == INT_MAX else TokenBucket(rate, BURST_S, now_s)
+        self._hold_max_s = float(config.whole("quota.window.size.seconds"))
+        self._burst_s = max(1, config.whole("quota.window.num") - 1) * self._hold_max_s
+        self._quotas: Quotas = {}
+        """Those that `_rates` has; an image with other quotas has another mapping."""
+        self._rates: Mapping[str | None, float] = {}
+        self._buckets: dict[str, TokenBucket] = {}
+        self._buckets_max = ADDRESSES_KEPT
 
     def pause_s(self, now_s: float) -> float:
         """Count a new connection; return the seconds after which the next may be accepted."""
         return 0.0 if self._rate is None else self._rate.spend(1, now_s)
+
+    def hold_s(self, quotas: Quotas, host: str, now_s: float) -> float:
+        """Count a new connection against the quota of its IP address.
+
+        Args:
+            quotas: all there are, from the metadata image.
+            host: the address of the client.
+            now_s: the time by the event loop's clock.
+
+        Returns:
+            0, or the seconds after which the broker closes the connection: it is over the quota,
+            and does not count.
+        """
+        if quotas is not self._quotas:
+            self._quotas, self._rates = quotas, connection_rates(quotas)
+        if not self._rates:
+            return 0.0
+        rate = self._rates.get(host, self._rates.get(None))
+        if rate is None:
+            return 0.0
+        if rate == 0:
+            return self._hold_max_s
+        bucket = self._bucket(host, rate, now_s)
+        wait_s = bucket.spend(1, now_s)
+        if wait_s > 0.0:
+            bucket.spend(-1, now_s)
+        return min(wait_s, self._hold_max_s)
+
+    def _bucket(self, host: str, rate: float, now_s: float) -> TokenBucket:
+        bucket = self._buckets.get(host)
+        if bucket is None or bucket.per_s != rate:
+            if len(self._buckets) >= self._buckets_max:
+                kept = {k: b for k, b in self._buckets.items() if not b.is_full(now_s)}
+                self._buckets, self._buckets_max = kept, max(ADDRESSES_KEPT, 2 * len(kept))
+            bucket = self._buckets[host] = TokenBucket(rate, self._burst_s, now_s)
+        return bucket
 
     def opened(self, host: str) -> bool:
         """Count a connection from an address, unless there are too many; return whether it is."""

@@ -33,7 +33,7 @@ from sparklog.broker.network.listener_sockets import open_sockets
 from sparklog.broker.runtime.environment import spawn
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.core.counters import Latencies
-from sparklog.core.quotas import QUOTA_KEYS
+from sparklog.core.quotas import IP_QUOTA_KEYS, QUOTA_KEYS
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
@@ -166,7 +166,7 @@ def _requests(metrics: BrokerMetrics) -> Iterator[Metric]:
 def _throttled(metrics: BrokerMetrics) -> Iterator[Metric]:
     tables: Mapping[str, tuple[str, Mapping[str, float]]] = {
         "sparklog_throttled_requests": (
-            "Requests of clients that went over a quota",
+            "Requests and connections of clients that went over a quota",
             metrics.throttled_requests,
         ),
         "sparklog_throttled_seconds": (
@@ -176,7 +176,7 @@ def _throttled(metrics: BrokerMetrics) -> Iterator[Metric]:
     }
     for name, (words, counts) in tables.items():
         family = CounterMetricFamily(name, words, labels=("quota",))
-        for key in QUOTA_KEYS:
+        for key in (*QUOTA_KEYS, *IP_QUOTA_KEYS):
             family.add_metric((key,), counts.get(key, 0))
         yield family
 

@@ -34,6 +34,7 @@ from sparklog.broker.runtime.log_limiter import RateLimitedLog
 from sparklog.broker.runtime.metrics import BrokerMetrics, Gauge
 from sparklog.broker.runtime.request import Reply, RequestContext
 from sparklog.core.config.broker import BrokerConfig
+from sparklog.core.quotas import CONNECTION_CREATION_RATE, Quotas
 from sparklog.protocol.messages.produce_fast_path import PlainProduce
 
 logger = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ class ServedListener:
 
 
 PLAIN: Final = ServedListener()
+NO_QUOTAS: Final[Quotas] = {}
 
 
 class Server:
@@ -84,6 +86,8 @@ class Server:
         """The host of each client."""
         self.in_force: Callable[[], BrokerConfig] = lambda: config
         """Returns the settings in force, once the broker has read them."""
+        self.client_quotas: Callable[[], Quotas] = lambda: NO_QUOTAS
+        """Returns the quotas of the newest metadata image, once the broker has read it."""
         self._refused = RateLimitedLog()
         self._faults: defaultdict[str, RateLimitedLog] = defaultdict(RateLimitedLog)
         self._limits = ConnectionLimits(config, now_s=0.0)
@@ -101,6 +105,8 @@ class Server:
             self._failed_login,
         )
         self._accepting: dict[asyncio.Task[None], socket.socket] = {}
+        self._held: dict[socket.socket, tuple[str, asyncio.TimerHandle]] = {}
+        """Connections over the quota of their address, with the address and the timer to close."""
         self._sweeper: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
         self._empty.set()
@@ -136,6 +142,9 @@ class Server:
         await asyncio.gather(*accepting, return_exceptions=True)
         for one in accepting.values():
             one.close()
+        for client, (host, timer) in list(self._held.items()):
+            timer.cancel()
+            self._end_held(client, host)
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
@@ -163,16 +172,23 @@ class Server:
                 await asyncio.sleep(ACCEPT_RETRY_S)
                 continue
             host = host_of(peer)
-            if self._admits(host, listener):
-                spawn(self._open(client, host, listener))
-            else:
-                client.close()
             # Others have their turn between two connections, however many wait.
-            await asyncio.sleep(self._limits.pause_s(loop.time()))
+            await asyncio.sleep(self._take(client, host, listener))
+
+    def _take(self, client: socket.socket, host: str, listener: ServedListener) -> float:
+        """Open, hold or close a connection; return the seconds until the next one is accepted."""
+        loop = asyncio.get_running_loop()
+        if not self._admits(host, listener):
+            client.close()
+        elif self._holds(client, host, listener):
+            return 0.0
+        else:
+            spawn(self._open(client, host, listener))
+        return self._limits.pause_s(loop.time())
 
     def _admits(self, host: str, listener: ServedListener) -> bool:
         most = self.in_force().whole("max.connections")
-        if len(self._connections) >= most and not listener.passes_limit:
+        if len(self._connections) + len(self._held) >= most and not listener.passes_limit:
             self._refused.warn(logger, "refusing connections: raise max.connections=%d", most)
             return False
         if not self._limits.opened(host):
@@ -182,6 +198,28 @@ class Server:
             self._refused.warn(logger, message, self._limits.limit_of(host), host)
             return False
         return True
+
+    def _holds(self, client: socket.socket, host: str, listener: ServedListener) -> bool:
+        """Hold a connection for a while, if it is over the quota of its address; then close it.
+
+        A held connection counts as one of its address, and the brokers' listener has no quota.
+        """
+        if listener.passes_limit:
+            return False
+        loop = asyncio.get_running_loop()
+        hold_s = self._limits.hold_s(self.client_quotas(), host, loop.time())
+        if hold_s == 0.0:
+            return False
+        self._service.metrics.throttled(CONNECTION_CREATION_RATE, hold_s)
+        message = "holding connections over the quota of an address: raise %s of ip=%s"
+        self._refused.warn(logger, message, CONNECTION_CREATION_RATE, host)
+        self._held[client] = host, loop.call_later(hold_s, self._end_held, client, host)
+        return True
+
+    def _end_held(self, client: socket.socket, host: str) -> None:
+        del self._held[client]
+        client.close()
+        self._limits.closed(host)
 
     async def _open(self, client: socket.socket, host: str, listener: ServedListener) -> None:
         connection = Connection(self._service, listener.access, self._forget)

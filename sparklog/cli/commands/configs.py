@@ -1,6 +1,7 @@
 """`sparklog configs`: kafka-configs for topics, brokers and groups, and for clients by `quotas`.
 
-For clients and users, `sparklog configs` handles their quotas of bytes per second.
+For clients and users, `sparklog configs` handles their quotas of bytes per second, and for IP
+addresses the connections per second.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from sparklog.cli.output import Output
 from sparklog.cli.target import AdminTarget, add_log_options, administered, bootstrap_of
 from sparklog.client.values import ConfigResource, ConfigValue
 from sparklog.cluster.metadata.records import EVERY_BROKER
-from sparklog.core.quotas import CLIENT_ID, USER, QuotaEntity
+from sparklog.core.quotas import CLIENT_ID, IP, USER, QuotaEntity
 
-_OPTIONS: Mapping[str, str] = {"client": CLIENT_ID, "user": USER}
+_OPTIONS: Mapping[str, str] = {"client": CLIENT_ID, "user": USER, "ip": IP}
 """Kafka's entity types, by the options for one entity."""
 KINDS: Mapping[str, str] = {f"{option}s": kind for option, kind in _OPTIONS.items()}
 """Kafka's entity types, by their names in Kafka's tools."""
-_KAFKAS_NAMES: Mapping[str, str] = {CLIENT_ID: "client-id", USER: "user-principal"}
+_KAFKAS_NAMES: Mapping[str, str] = {CLIENT_ID: "client-id", USER: "user-principal", IP: "ip"}
 
 
 def add_quota_options(parser: CommandParser) -> None:
-    """Declare the options that name clients and users."""
+    """Declare the options that name clients, users and IP addresses."""
     for option, kind in _OPTIONS.items():
         parser.add_argument(
             f"--{option}",
@@ -57,7 +58,8 @@ def quotas_run(
     parts = _parts(args)
     if args.action == "alter" and not (parts and (added or removed)):
         raise UsageError(
-            "--alter needs a client, a user or their defaults, and --add-config or --delete-config"
+            "--alter needs a client, a user, an IP address or their defaults, "
+            "and --add-config or --delete-config"
         )
     with administered(args) as log:
         if args.action == "alter":
@@ -82,11 +84,13 @@ def _shortly(args: Arguments) -> dict[str, str | None]:
 def _parts(args: Arguments) -> dict[str, str | None]:
     """Return the entity of a call: names by type, None for a default; empty for all entities."""
     if any(word is not None for word in (args.topic, args.broker, args.group)):
-        raise UsageError("quotas are clients' and users'; leave out --topic, --broker and --group")
+        raise UsageError(
+            "quotas have no topic, broker or group; leave out --topic, --broker and --group"
+        )
     parts = _shortly(args)
     named = args.entity_name is not None
     if (parts and (args.entity_type is not None or named)) or (named and args.entity_default):
-        raise UsageError("say once whose quotas: by --entity-type, or by --client and --user")
+        raise UsageError("say once whose quotas: by --entity-type, or by --client, --user and --ip")
     if named or args.entity_default:
         return {KINDS[args.entity_type]: args.entity_name}
     return parts
@@ -100,7 +104,7 @@ def _changes(added: Mapping[str, str], removed: list[str]) -> dict[str, float | 
         try:
             changes[key] = float(text)
         except ValueError:
-            raise UsageError(f"a quota is a number of bytes per second: {key}={text}") from None
+            raise UsageError(f"a quota is a number per second: {key}={text}") from None
     return changes
 
 
@@ -152,7 +156,7 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument(
         "--entity-name",
         metavar="NAME",
-        help="the topic, broker's id, group, client id or user; all without it",
+        help="the topic, broker's id, group, client id, user or IP address; all without it",
     )
     parser.add_argument("--topic", help="short for --entity-type topics --entity-name")
     parser.add_argument(
@@ -164,7 +168,7 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument(
         "--entity-default",
         action="store_true",
-        help="what topics have that set nothing themselves (brokers), or clients and users",
+        help="what topics have that set nothing themselves (brokers), or clients, users and ips",
     )
     add_quota_options(parser)
     parser.add_argument(

@@ -410,9 +410,9 @@ def alter(
     records: list[Record] = []
     for key, value in changes.items():
         if value is not None:
-            check_quota(key, value)
+            check_quota(entity, key, value)
         elif key not in own:
-            check_quota_key(key)
+            check_quota_key(entity, key)
         if own.get(key) != value:
             records.append(ClientQuotaRecord(entity, key, value))
     return records

@@ -8,14 +8,18 @@ import pytest
 
 from sparklog.core.errors import InvalidRequest
 from sparklog.core.quotas import (
+    CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
     PRODUCER_BYTE_RATE,
     Limit,
     check_quota,
+    connection_rates,
     entity_of,
     limit_of,
 )
 
+CLIENT = entity_of({"client-id": "c"})
+ADDRESS = entity_of({"ip": "10.0.0.1"})
 MOST_SPECIFIC_FIRST: list[tuple[dict[str, str | None], tuple[str | None, str | None]]] = [
     ({"user": "u", "client-id": "c"}, ("u", "c")),
     ({"user": "u", "client-id": None}, ("u", "c")),
@@ -51,8 +55,11 @@ def test_quota_of_one_kind_does_not_hide_a_less_specific_other_kind() -> None:
     assert limit_of(quotas, PRODUCER_BYTE_RATE, "u", "d") is None
 
 
-@pytest.mark.parametrize("parts", [{}, {"ip": "127.0.0.1"}, {"group": "g"}, {"": None}])
-def test_quotas_exist_only_for_users_and_clients(parts: dict[str, str | None]) -> None:
+@pytest.mark.parametrize(
+    "parts",
+    [{}, {"ip": "example.com"}, {"ip": ""}, {"ip": "::1", "user": "u"}, {"group": "g"}, {"": None}],
+)
+def test_quotas_exist_only_for_users_clients_and_addresses(parts: dict[str, str | None]) -> None:
     with pytest.raises(InvalidRequest):
         entity_of(parts)
 
@@ -60,12 +67,46 @@ def test_quotas_exist_only_for_users_and_clients(parts: dict[str, str | None]) -
 @pytest.mark.parametrize("value", [0.0, -1.0, 0.5, 1.5, inf, nan, 2.0**63])
 def test_a_rate_is_a_whole_number_from_one_on(value: float) -> None:
     with pytest.raises(InvalidRequest, match="whole number"):
-        check_quota(PRODUCER_BYTE_RATE, value)
+        check_quota(CLIENT, PRODUCER_BYTE_RATE, value)
 
 
 def test_unsupported_quota_and_unknown_quota_get_different_errors() -> None:
     with pytest.raises(InvalidRequest, match="do not hold clients to"):
-        check_quota("request_percentage", 10.0)
+        check_quota(CLIENT, "request_percentage", 10.0)
     with pytest.raises(InvalidRequest, match="no such quota"):
-        check_quota("producer_bite_rate", 10.0)
-    check_quota(PRODUCER_BYTE_RATE, 2.0**62)
+        check_quota(CLIENT, "producer_bite_rate", 10.0)
+    check_quota(CLIENT, PRODUCER_BYTE_RATE, 2.0**62)
+
+
+@pytest.mark.parametrize(
+    ("name", "usual"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("0:0:0:0:0:0:0:1", "::1"),
+        ("2001:DB8::A", "2001:db8::a"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        (None, None),
+    ],
+)
+def test_an_address_has_one_name(name: str | None, usual: str | None) -> None:
+    assert entity_of({"ip": name}) == (("ip", usual),)
+
+
+def test_keys_of_addresses_and_of_clients_exclude_each_other() -> None:
+    for entity, key in ((ADDRESS, PRODUCER_BYTE_RATE), (CLIENT, CONNECTION_CREATION_RATE)):
+        with pytest.raises(InvalidRequest, match="no such quota"):
+            check_quota(entity, key, 5.0)
+    for value in (0.0, 2.0**31 - 1):
+        check_quota(ADDRESS, CONNECTION_CREATION_RATE, value)
+    for value in (-1.0, 0.5, 2.0**31):
+        with pytest.raises(InvalidRequest, match="connections per second"):
+            check_quota(ADDRESS, CONNECTION_CREATION_RATE, value)
+
+
+def test_rates_of_connections_are_found_by_address() -> None:
+    quotas = {
+        ADDRESS: {CONNECTION_CREATION_RATE: 5.0},
+        entity_of({"ip": None}): {CONNECTION_CREATION_RATE: 9.0},
+        CLIENT: {PRODUCER_BYTE_RATE: 1.0},
+    }
+    assert connection_rates(quotas) == {"10.0.0.1": 5.0, None: 9.0}

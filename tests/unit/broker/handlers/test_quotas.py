@@ -10,7 +10,12 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.broker.network.quotas import BUCKETS_KEPT
 from sparklog.broker.runtime.request import NoResponse, RequestContext
-from sparklog.core.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, entity_of
+from sparklog.core.quotas import (
+    CONNECTION_CREATION_RATE,
+    CONSUMER_BYTE_RATE,
+    PRODUCER_BYTE_RATE,
+    entity_of,
+)
 from sparklog.core.types import PartitionId
 from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages.builder import build_request, build_request_part
@@ -104,13 +109,15 @@ def test_each_entity_is_refused_by_itself() -> None:
                 ([("client-id", "good")], {PRODUCER_BYTE_RATE: 5}),
                 ([("client-id", "x")], {"request_percentage": 5}),
                 ([("client-id", "y")], {PRODUCER_BYTE_RATE: 0.5}),
-                ([("ip", "127.0.0.1")], {"connection_creation_rate": 5}),
+                ([("ip", "127.0.0.1")], {PRODUCER_BYTE_RATE: 5}),
+                ([("ip", "127.0.0.1"), ("user", "u")], {CONNECTION_CREATION_RATE: 5}),
+                ([("client-id", "z")], {CONNECTION_CREATION_RATE: 5}),
                 ([], {PRODUCER_BYTE_RATE: 5}),
                 ([("client-id", "good")], {CONSUMER_BYTE_RATE: 5}),
                 ([("user", "a"), ("user", "b")], {PRODUCER_BYTE_RATE: 5}),
             ),
         )
-        assert answers == [ErrorCode.none, *[ErrorCode.invalid_request] * 6]
+        assert answers == [ErrorCode.none, *[ErrorCode.invalid_request] * 8]
         good = entity_of({"client-id": "good"})
         assert node.metadata.image.client_quotas == {good: {PRODUCER_BYTE_RATE: 5.0}}
 
@@ -146,6 +153,26 @@ def test_quota_filter_matches_names_defaults_or_any() -> None:
             answer = await node.ask(describe(wrong))
             assert answer.error_code is ErrorCode.invalid_request
             assert answer.entries is None
+
+    tell(story)
+
+
+def test_quotas_of_addresses_are_set_and_described() -> None:
+    async def story(node: ToyNode) -> None:
+        local: Parts = {"ip": "::1"}
+        default: Parts = {"ip": None}
+        rate = {CONNECTION_CREATION_RATE: 5.0}
+        asked = alter(([("ip", "0:0::1")], {**rate}), ([("ip", None)], {**rate}))
+        assert await codes(node, asked) == [ErrorCode.none] * 2
+        await node.ask(alter(([("user", "u")], {PRODUCER_BYTE_RATE: 5})))
+        assert node.metadata.image.client_quotas[entity_of(local)] == rate
+        assert await named(node, describe(("ip", ANY, None))) == [local, default]
+        assert await named(node, describe(("ip", DEFAULT, None), strict=True)) == [default]
+        assert await named(node, describe(("ip", EXACT, "0::1"))) == [local]
+        mixed = await node.ask(describe(("ip", ANY, None), ("user", ANY, None)))
+        assert mixed.error_code is ErrorCode.invalid_request
+        unknown = await node.ask(describe(("group", ANY, None)))
+        assert unknown.error_code is ErrorCode.unsupported_version
 
     tell(story)
 

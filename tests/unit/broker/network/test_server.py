@@ -19,6 +19,7 @@ from sparklog.broker.runtime.environment import Address
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.broker.runtime.request import CloseConnection, RequestContext
 from sparklog.core.config.broker import parse_broker_configs
+from sparklog.core.quotas import CONNECTION_CREATION_RATE, entity_of
 from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages import frames
 from sparklog.protocol.messages.builder import ResponseBuilder, build_request, build_request_part
@@ -474,3 +475,24 @@ def test_a_port_that_is_taken_is_named() -> None:
         assert error.value.filename == f"{address.host}:{address.port}"
 
     tell(answer_any, story)
+
+
+def test_connection_over_the_quota_of_its_address_is_held_then_closed() -> None:
+    async def story(server: Server, address: Address) -> None:
+        quotas = {entity_of({"ip": "127.0.0.1"}): {CONNECTION_CREATION_RATE: 2.0}}
+        server.client_quotas = lambda: quotas
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        first, second, held = [await Client.connect(address) for _ in range(3)]
+        for client in (first, second):
+            client.send(build_request(Api.API_VERSIONS, 0), 1)
+        assert await first.answer()
+        assert await second.answer()
+        assert await held.reader.read() == b""
+        assert loop.time() - began_s >= 0.45
+        again = await Client.connect(address)
+        again.send(build_request(Api.API_VERSIONS, 0), 2)
+        assert await again.answer()
+        assert server.connections == 3
+
+    tell(answer_any, story, quota_window_num="2")
