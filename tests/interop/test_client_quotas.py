@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import re
+import socket
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 from uuid import uuid4
 
 import confluent_kafka as ck
 import pytest
 
+import sparklog
 from sparklog.client.admin import Admin
-from sparklog.core.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, entity_of
+from sparklog.core.quotas import (
+    CONNECTION_CREATION_RATE,
+    CONSUMER_BYTE_RATE,
+    PRODUCER_BYTE_RATE,
+    entity_of,
+)
 from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
 from tests.peers.kafka import KafkaCluster
@@ -23,6 +32,7 @@ RATE = 200_000
 RECORD = b"x" * 10_000
 RECORDS = 80
 WAIT_S = 120.0
+PASSWORD = "wonder land"
 
 
 @pytest.fixture(scope="module")
@@ -137,3 +147,129 @@ def test_javas_producer_waits_as_well(brokers: Brokers) -> None:
         if re.match(r"producer-metrics:produce-throttle-time-max:", line)
     ]
     assert most_ms > 0
+
+
+@dataclass(frozen=True)
+class LoginBroker:
+    """A broker with a plain listener for tools, and one on which users log in."""
+
+    bootstrap: str
+    external: str
+    """The listener with logins."""
+
+    def client(self, user: str, client_id: str, throttled: list[float]) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self.external,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.username": user,
+            "sasl.password": PASSWORD,
+            "client.id": client_id,
+            "linger.ms": 0,
+            "batch.size": 2 * len(RECORD),
+            "throttle_cb": lambda event: throttled.append(event.throttle_time),
+        }
+
+
+@pytest.fixture(scope="module")
+def login_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoginBroker]:
+    root = f"file://{tmp_path_factory.mktemp('logins')}/log"
+    with sparklog.open_log(root) as log:
+        for user in ("alice", "bob"):
+            log.set_password(user, PASSWORD)
+    settings = {
+        "listeners": "INTERNAL://127.0.0.1:0,EXTERNAL://127.0.0.1:0",
+        "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "INTERNAL",
+        "quota.window.num": "2",
+    }
+    with Brokers(root, settings=settings) as brokers, sparklog.open_log(root) as log:
+        (found,) = [broker.at("EXTERNAL") for broker in log.refresh().live_brokers()]
+        assert found is not None
+        yield LoginBroker(brokers.bootstrap, f"{found.host}:{found.port}")
+
+
+def produce_s(broker: LoginBroker, topic: str, user: str, client_id: str) -> tuple[float, bool]:
+    """Produce `RECORDS` and return the seconds that took, and whether the client was throttled."""
+    throttled: list[float] = []
+    producer = ck.Producer(broker.client(user, client_id, throttled))
+    began_s = time.monotonic()
+    for count in (RECORDS, 1):
+        # All concurrent requests get an answer at once; the next request waits for their cost.
+        for _ in range(count):
+            producer.produce(topic, RECORD)
+        assert producer.flush(WAIT_S) == 0
+    return time.monotonic() - began_s, any(time > 0 for time in throttled)
+
+
+def test_quota_of_a_user_throttles_its_logins_only(login_broker: LoginBroker) -> None:
+    topic, tool = f"t-{uuid4().hex[:8]}", KafkaTools(login_broker.bootstrap)
+    alice = ("--entity-type", "users", "--entity-name", "alice")
+    tool(CONFIGS, "--alter", *alice, "--add-config", f"producer_byte_rate={RATE}")
+    with Admin(login_broker.bootstrap) as admin:
+        admin.create_topic(topic)
+    least_s = (RECORDS * len(RECORD) - RATE) / RATE
+    took_s, was_throttled = produce_s(login_broker, topic, "alice", "c")
+    assert took_s >= least_s * 0.8
+    assert was_throttled
+    assert not produce_s(login_broker, topic, "bob", "c")[1]
+    # A quota of the pair comes before the one of the user.
+    pair = (*alice, "--entity-type", "clients", "--entity-name", "fast")
+    tool(CONFIGS, "--alter", *pair, "--add-config", "producer_byte_rate=1000000000")
+    assert not produce_s(login_broker, topic, "alice", "fast")[1]
+    assert produce_s(login_broker, topic, "alice", "other")[1]
+
+
+def test_kafkas_tool_sets_quotas_of_users_and_addresses_alike(
+    login_broker: LoginBroker, kafka: KafkaCluster
+) -> None:
+    def conversation(tool: KafkaTools) -> list[list[str]]:
+        address = ("--entity-type", "ips", "--entity-name", "10.0.0.1")
+        addresses = ("--entity-type", "ips", "--entity-default")
+        users = ("--entity-type", "users", "--entity-default")
+        pair = (*users, "--entity-type", "clients", "--entity-default")
+        rate, bytes_rate = "connection_creation_rate", "producer_byte_rate"
+        return [
+            tool(CONFIGS, "--alter", *address, "--add-config", f"{rate}=20"),
+            tool(CONFIGS, "--alter", *addresses, "--add-config", f"{rate}=100"),
+            tool(CONFIGS, "--alter", *pair, "--add-config", f"{bytes_rate}=1000000"),
+            tool(CONFIGS, "--describe", *address),
+            sorted(tool(CONFIGS, "--describe", "--entity-type", "ips")),
+            tool(CONFIGS, "--describe", *pair),
+            tool(CONFIGS, "--alter", *address, "--delete-config", rate),
+            tool(CONFIGS, "--alter", *addresses, "--delete-config", rate),
+            tool(CONFIGS, "--alter", *pair, "--delete-config", bytes_rate),
+            tool(CONFIGS, "--describe", "--entity-type", "ips"),
+        ]
+
+    ours = conversation(KafkaTools(login_broker.bootstrap))
+    assert ours == conversation(KafkaTools(kafka.bootstrap))
+    assert any("connection_creation_rate=20.0" in line for line in ours[3])
+
+
+def left_open(address: str, count: int) -> int:
+    """Open connections at once; return how many are still open after two windows of a quota."""
+    host, port = address.rsplit(":", 1)
+    opened = [socket.create_connection((host, int(port))) for _ in range(count)]
+    time.sleep(2.0)  # two windows of the quota have to pass
+    open_still = 0
+    for one in opened:
+        one.setblocking(False)
+        try:
+            assert one.recv(1) == b""
+        except BlockingIOError:
+            open_still += 1
+        one.close()
+    return open_still
+
+
+def test_quota_of_an_address_limits_its_new_connections(login_broker: LoginBroker) -> None:
+    local = {"ip": "127.0.0.1"}
+    with Admin(login_broker.bootstrap) as admin:
+        admin.alter_client_quotas(local, {CONNECTION_CREATION_RATE: 2.0})
+        # Two at once, and one for each half of a second that the connections take.
+        assert 2 <= left_open(login_broker.external, 8) <= 4
+        # The brokers' listener beside it has no such quota.
+        assert left_open(login_broker.bootstrap, 8) == 8
+        admin.alter_client_quotas(local, {CONNECTION_CREATION_RATE: None})
+        assert left_open(login_broker.external, 8) == 8
