@@ -1,10 +1,12 @@
-"""What handlers about groups have in common: who asks, and which code an error of theirs has.
+"""Handlers of the classic group protocol, and helpers that the other group handlers share.
 
-JoinGroup (11): be a member of a classic group. Source: KIP-62, KIP-345, KIP-394, KIP-814.
+JoinGroup (11): a client becomes a member of a classic group, or joins again.
 
-SyncGroup (14): a member's assignment; the leader of a generation brings everybody's.
+Source: KIP-62, KIP-345, KIP-394, KIP-814.
 
-Heartbeat (12): a member of a classic group lives, and hears whether to join again.
+SyncGroup (14): returns a member's assignment. The leader of the generation sends all assignments.
+
+Heartbeat (12): keeps a member of a classic group alive. The code says if it must join again.
 
 LeaveGroup (13): members leave a classic group, or an administrator removes them.
 
@@ -14,7 +16,7 @@ DescribeGroups (15): classic groups with their members. Source: KIP-430, KIP-104
 
 ListGroups (16): the groups that this broker coordinates. Source: KIP-518, KIP-848 (filters).
 
-DeleteGroups (42): forget groups without members, with their offsets. Source: KIP-229.
+DeleteGroups (42): deletes groups without members, and their offsets. Source: KIP-229.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ from sparklog.core.errors import RecordTooLarge, SparklogError
 from sparklog.protocol.messages.builder import ResponseBuilder
 
 GROUP_OPERATIONS: Final = 0b1_0100_1000
-"""Read, delete and describe: everybody may do it."""
+"""Read, delete and describe: every client may do these if no authorizer restricts it."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
@@ -55,7 +57,7 @@ def milliseconds(span: timedelta) -> int:
 
 
 def member_of(asked: Any) -> MemberIdentity:
-    """Return who a request, or a part of one, says it is from."""
+    """Return the member that a request, or a part of one, names as its sender."""
     return MemberIdentity(asked.member_id, getattr(asked, "group_instance_id", None))
 
 
@@ -65,7 +67,7 @@ def host_of(context: RequestContext) -> str:
 
 
 def commit_code(error: SparklogError) -> ErrorCode:
-    """Return the code for offsets that were not committed."""
+    """Return the code of an offset commit that failed with `error`."""
     if isinstance(error, RecordTooLarge):
         return ErrorCode.invalid_commit_offset_size
     return code_of(error)
@@ -75,11 +77,11 @@ MEMBER_ID_REQUIRED_SINCE: Final = 4
 NULLABLE_PROTOCOL_SINCE: Final = 7
 SKIPS_ASSIGNMENT_SINCE: Final = 9
 PREFIX_MAX: Final = 1_000
-"""Characters of a client's or an instance's id in a member id: the whole must fit a string."""
+"""Characters of a client id or instance id in a member id, which must fit a Kafka string."""
 
 
 async def join_group(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer with the generation that the member is part of."""
+    """Return the generation that the member belongs to."""
     answer = ResponseBuilder.to(request)
     try:
         joined = await node.groups.join(_asked(node, request, context))
@@ -137,7 +139,7 @@ def _unique(entropy: Entropy) -> str:
 
 
 async def sync_group(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer with the member's assignment, once there is one."""
+    """Return the member's assignment, as soon as there is one."""
     asked = SyncRequest(
         group_id=request.group_id,
         member=member_of(request),
@@ -160,7 +162,7 @@ async def sync_group(node: BrokerNode, request: Any, context: RequestContext) ->
 
 
 async def heartbeat(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer with a code."""
+    """Return a code for the member."""
     asked = HeartbeatRequest(request.group_id, member_of(request), int(request.generation_id))
     try:
         code = await node.groups.heartbeat(asked)
@@ -174,7 +176,7 @@ MANY_SINCE: Final = 3
 
 
 async def leave_group(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer with a code for every member."""
+    """Return a code for every member."""
     answer = ResponseBuilder.to(request)
     many = answer.version >= MANY_SINCE
     asked = LeaveRequest(
@@ -198,18 +200,18 @@ async def leave_group(node: BrokerNode, request: Any, context: RequestContext) -
                 group_instance_id=m.instance_id,
                 error_code=code,
             )
-            # Empty where the whole request is refused.
+            # No code per member if the whole request is rejected.
             for m, code in zip(asked.members, left.members, strict=False)
         ),
     )
 
 
 NOT_FOUND_SINCE: Final = 6
-"""The first version that says so of an unknown group; to older ones it is just dead."""
+"""The first version with GROUP_ID_NOT_FOUND; older ones get an unknown group as dead."""
 
 
 async def describe_groups(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer about every group."""
+    """Return a description, or an error, of every group."""
     answer = ResponseBuilder.to(request)
     asks = bool(getattr(request, "include_authorized_operations", False))
     found = await asyncio.gather(*(_describe(node, group_id) for group_id in request.groups))
@@ -255,7 +257,7 @@ def _group(answer: ResponseBuilder, group: DescribedGroup, asks_operations: bool
 
 
 async def list_groups(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer with the groups that pass the filters; their case does not matter."""
+    """Return the groups that match the filters, which ignore case."""
     answer = ResponseBuilder.to(request)
     states = {s.lower() for s in getattr(request, "states_filter", ())}
     types = {t.lower() for t in getattr(request, "types_filter", ())}
@@ -290,7 +292,7 @@ _MESSAGES: Final = {
 
 
 async def delete_groups(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer with a code for every group."""
+    """Return a code for every group."""
     answer = ResponseBuilder.to(request)
     codes = await asyncio.gather(*(_delete(node, g) for g in request.groups_names))
     return answer.response(

@@ -1,15 +1,16 @@
-"""ElectLeaders (43): back to the preferred leaders, or any leader where there is none.
+"""ElectLeaders (43): elects preferred leaders, or any leader for partitions without one.
 
-Every broker is a clean leader here, since storage holds what was acknowledged; so the unclean kind
-of election only does what the controller does anyway. Source: KIP-183, KIP-460.
+Every broker is a clean leader here, because storage holds all acknowledged records. So an unclean
+election does only what the controller does anyway. Source: KIP-183, KIP-460.
 
 AlterPartitionReassignments (45), ListPartitionReassignments (46). Source: KIP-455.
 
-DescribeLogDirs (35): the size of what this broker leads. Its one log dir is the storage.
+DescribeLogDirs (35): the sizes of the partitions that this broker leads. Its one log dir is the
+storage.
 
-Sizes are of stored bytes; the storage tells no free space, so that is unknown (-1).
+Sizes count stored bytes. The storage does not report its free space, so that is unknown (-1).
 
-BrokerHeartbeat (63): between brokers; the controller answers. Source: KIP-631.
+BrokerHeartbeat (63): brokers send it to the controller. Source: KIP-631.
 """
 
 from __future__ import annotations
@@ -45,13 +46,16 @@ PREFERRED = 0
 
 
 class EligibleLeadersNotAvailable(Unavailable):
-    """No live broker may lead the partition: try again when one is there."""
+    """No live broker may lead the partition: try again when one is live."""
 
     kafka_code = 83
 
 
 async def elect_leaders(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Elect for the partitions named; none named asks for all, and tells of those that changed."""
+    """Elect leaders for the named partitions, or for all if the request names none.
+
+    For all, the response leaves out the partitions that need no election.
+    """
     answer = ResponseBuilder.to(request)
     image = node.metadata.image
     asks_all = request.topic_partitions is None
@@ -119,7 +123,7 @@ Key = tuple[str, int]
 
 
 async def alter(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Begin to move replicas, or cancel where no replicas are given."""
+    """Begin to move replicas; cancel the move of a partition without given replicas."""
     answer = ResponseBuilder.to(request)
     image = node.metadata.image
     may_change = getattr(request, "allow_replication_factor_change", True)
@@ -184,7 +188,7 @@ def _moved(
 
 
 async def list_ongoing(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer with the partitions that move; none named asks for all."""
+    """Return the reassignments in progress, of the named partitions or of all."""
     answer = ResponseBuilder.to(request)
     image = node.metadata.image
     asked = (
@@ -222,7 +226,7 @@ _UNKNOWN: Final = -1
 
 
 async def describe_log_dirs(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer for the partitions named; none named asks for all."""
+    """Return the sizes of the named partitions, or of all."""
     answer = ResponseBuilder.to(request)
     image = node.metadata.image
     asked = (
@@ -262,7 +266,7 @@ async def describe_log_dirs(node: BrokerNode, request: Any, context: RequestCont
 
 
 async def broker_heartbeat(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Let the controller answer, or say that this is not the controller."""
+    """Return the controller's response, or NOT_CONTROLLER if this broker is not the controller."""
     try:
         check_broker(node, context, Api.BROKER_HEARTBEAT.label)
     except ClusterAuthorizationFailed as refused:

@@ -1,18 +1,18 @@
-"""AlterConfigs (33) and IncrementalAlterConfigs (44): settings of topics and groups.
+"""AlterConfigs (33) and IncrementalAlterConfigs (44): settings of topics, groups and brokers.
 
 Source: KIP-226, KIP-339, KIP-848.
 
-Brokers without an id stand for the defaults of all topics. Of a broker's own settings those of
-`core.dynamic_settings` can be changed while it runs. Unsetting what is not set succeeds: Kafka's
-reassignment tool lifts throttles from all brokers when it is done.
+A broker resource without an id stands for the defaults of all topics. While a broker runs, only
+its settings in `core.config.dynamic_broker` can be changed. Deleting a setting that is not set
+succeeds: Kafka's reassignment tool removes throttles from all brokers when it is done.
 
 DescribeConfigs (32): settings of topics, groups and this broker, with their origin.
 
-ListConfigResources (74): what has settings, by type. Source: KIP-1142.
+Source of the codes for types: Kafka `DescribeConfigsResponse.ConfigType`.
 
-Version 0 lists clients' metrics subscriptions only, of which there are none here.
+ListConfigResources (74): the resources that have settings, by type. Source: KIP-1142.
 
-How settings are told to clients. Source: Kafka `DescribeConfigsResponse.ConfigType`.
+Version 0 lists only the metrics subscriptions of clients; there are none here.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from sparklog.protocol.messages.builder import ResponseBuilder
 
 
 class ConfigResourceType(IntEnum):
-    """Types of what has settings."""
+    """Types of the resources that have settings."""
 
     TOPIC = 2
     BROKER = 4
@@ -86,7 +86,7 @@ def entries(
     synonyms: bool,
     documentation: bool,
 ) -> tuple[Any, ...]:
-    """Return settings as DescribeConfigs tells them.
+    """Return settings as DescribeConfigs responses list them.
 
     `asked` None or empty asks for all; `alterable` None means that none is read-only.
     """
@@ -130,7 +130,7 @@ ResourceKey = tuple[int, str]
 
 
 class Operation(IntEnum):
-    """What is done to one setting."""
+    """The operation on one setting."""
 
     SET = 0
     DELETE = 1
@@ -139,12 +139,12 @@ class Operation(IntEnum):
 
 
 async def replace_all(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Make the settings given the only ones that are set (33)."""
+    """Set the given settings and delete all others (33)."""
     return await _alter(node, request, _replaced)
 
 
 async def incremental(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Change the settings given and no others (44)."""
+    """Change the given settings and no others (44)."""
     return await _alter(node, request, _changed)
 
 
@@ -208,13 +208,13 @@ def _decision(resource: Any, alter: Any, broker_id: int, broker: Config) -> Deci
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """What is changed: the settings of one topic or group, or the defaults of all topics."""
+    """The settings to change: of one topic, group or broker, or the defaults of all topics."""
 
     table: Mapping[str, Setting]
     own: Mapping[str, str]
-    """What is set."""
+    """The values that are set on the resource itself."""
     in_force: Mapping[str, str]
-    """What is set, and what is in force where nothing is."""
+    """The values that are set on the resource or, for a topic, as defaults of all topics."""
     decide: Callable[[Mapping[str, str], Iterable[str]], list[Record]]
 
 
@@ -246,7 +246,7 @@ def _of_one_broker(image: MetadataImage, name: str) -> _Settings:
 
 
 def _unset(resource: Any, image: MetadataImage) -> list[Record]:
-    """Reset settings of one broker; those that are not set, or not known, are passed over."""
+    """Delete settings of one broker; ignore those that are not set or not known."""
     names = [c.name for c in resource.configs]
     return changes.alter_broker_configs(image, resource.resource_name, {}, names)
 
@@ -277,7 +277,7 @@ def _changed(resource: Any, find: FindSettings, image: MetadataImage) -> list[Re
 
 
 def _operated(settings: _Settings, config: Any) -> str:
-    """Return the value a setting has after an operation that is no deletion."""
+    """Return the value of a setting after an operation other than a deletion."""
     value = _value(config)
     if config.config_operation == Operation.SET:
         return value
@@ -305,7 +305,7 @@ ALTERABLE: Final = frozenset({*ONE_BROKER_SETTINGS, *DEFAULT_SETTINGS})
 
 
 async def describe_configs(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Describe every resource that there is; the others have their own errors."""
+    """Describe every resource that exists; each other resource gets its own error."""
     answer = ResponseBuilder.to(request)
     results = tuple(_result(node, answer, request, resource) for resource in request.resources)
     return answer.response(throttle_time=NO_THROTTLE, results=results)
@@ -360,11 +360,11 @@ def _described(node: BrokerNode, resource_type: int, name: str) -> list[Describe
 CLIENT_METRICS: Final = 16
 BROKER_LOGGER: Final = 8
 KNOWN: Final = frozenset({*ConfigResourceType, CLIENT_METRICS, BROKER_LOGGER})
-"""Types that Kafka lists; of those that are no `ConfigResourceType` there is nothing."""
+"""Types that Kafka lists. Those that are no `ConfigResourceType` have no resources here."""
 
 
 async def list_config_resources(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """List the names of some types, or of all where none is given."""
+    """List the resources of the given types, or of all types if none is given."""
     answer = ResponseBuilder.to(request)
     asked = getattr(request, "resource_types", (CLIENT_METRICS,)) or KNOWN
     known = KNOWN.issuperset(asked)

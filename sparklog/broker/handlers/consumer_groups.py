@@ -1,8 +1,10 @@
-"""ConsumerGroupHeartbeat (68): join, stay in, or leave a group whose coordinator assigns.
+"""ConsumerGroupHeartbeat (68): joins, stays in, or leaves a group of the consumer protocol.
+
+In such a group the coordinator assigns the partitions.
 
 Source: KIP-848; KIP-1082 (members make their own ids from version 1 on).
 
-ConsumerGroupDescribe (69): groups whose coordinator assigns, with their members.
+ConsumerGroupDescribe (69): groups of the consumer protocol, with their members.
 
 Source: KIP-848; KIP-1099 (member types in version 1).
 """
@@ -46,7 +48,7 @@ async def consumer_group_heartbeat(
     context: RequestContext,
     may_describe: FilterTopics | None = None,
 ) -> Any:
-    """Answer with the member's epoch and, when that is news, what it may read.
+    """Return the member's epoch, and its assignment if that has changed.
 
     A pattern matches only topics that `may_describe` returns, if it is given.
     """
@@ -106,13 +108,13 @@ def _owned(topics: Any) -> Parts | None:
 
 
 async def _read_new_topics(node: BrokerNode, asked: ConsumerHeartbeat) -> None:
-    """Look for topics that another broker may just have created: the next heartbeat is far off."""
+    """Look for topics that another broker may just have created; the next heartbeat comes late."""
     if all(name in node.metadata.image.topics for name in asked.names or ()):
         return
     try:
         await node.metadata.catch_up()
     except Unavailable:
-        pass  # they are read once they are heard of
+        pass  # the group gets them when the metadata names them
 
 
 def _assignment(answer: ResponseBuilder, result: ConsumerHeartbeatAnswer) -> Any:
@@ -131,11 +133,11 @@ def _assignment(answer: ResponseBuilder, result: ConsumerHeartbeatAnswer) -> Any
 
 SPEAKS_CLASSIC: Final = 0
 SPEAKS_CONSUMER: Final = 1
-"""The types of members, by the protocol they speak."""
+"""The types of members, by the protocol that they use."""
 
 
 async def consumer_group_describe(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer about every group."""
+    """Return a description, or an error, of every group."""
     answer = ResponseBuilder.to(request)
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     image = node.metadata.image

@@ -1,4 +1,4 @@
-"""Waiting until leaders serve partitions that were just created."""
+"""Waits until leaders serve partitions that were just created."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MILLISECOND = timedelta(milliseconds=1)
 async def until_led(node: BrokerNode, names: Iterable[str], within: timedelta) -> None:
     """Wait until a leader serves each partition of these topics, or until the time is over.
 
-    So a client that creates a topic can use it at once. A topic that is gone is not waited for.
+    So a client that creates a topic can use it at once. Topics deleted meanwhile are skipped.
     """
     waiting = list(names)
     if not node.metadata.image.eligible_brokers():
-        return  # nobody is there to lead
+        return  # no live broker can lead
     try:
         async with asyncio.timeout(within // MILLISECOND / 1000):
             while True:
@@ -30,10 +30,10 @@ async def until_led(node: BrokerNode, names: Iterable[str], within: timedelta) -
                     return
                 await node.metadata.beyond(image.end_offset)
     except TimeoutError:
-        return  # the topics exist; what leads them is known later
+        return  # the topics exist; their leaders follow later
 
 
 def _is_led(topic: Topic | None) -> bool:
-    """Say whether leaders have said that they serve every partition of a topic."""
+    """Return True if every partition of a topic has a leader that has reported it as served."""
     states = () if topic is None else topic.partition_states
     return all(p.leader != NO_LEADER and not p.recovering for p in states)

@@ -1,15 +1,15 @@
-"""OffsetCommit (8): how far a group has read. Also for consumers that are no members.
+"""OffsetCommit (8): commits offsets of a group. Consumers that are not members may commit too.
 
 Source: KIP-98; KIP-848 (member epochs from version 9), KIP-1102 (topic ids from version 10).
 
-OffsetFetch (9): how far groups have read.
+OffsetFetch (9): returns committed offsets of groups.
 
-What was committed for a topic that was deleted is not told of another one of the same name, even
-before it is forgotten. Source: KIP-447 (stable), KIP-709 (several groups), KIP-1102 (topic ids).
+Offsets of a deleted topic may still be stored. They are never returned for a new topic of the same
+name. Source: KIP-447 (stable), KIP-709 (several groups), KIP-1102 (topic ids).
 
-OffsetDelete (47): forget committed offsets of topics that nobody reads. Source: KIP-496.
+OffsetDelete (47): deletes committed offsets of topics that no member reads. Source: KIP-496.
 
-The partitions of a request that commits offsets: those that exist are asked for together.
+OffsetCommitRequest: one commit for all partitions of a request that exist.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from sparklog.protocol.topic_ids import uuid_of
 
 
 class Commits(Protocol):
-    """Whoever takes commits; see `broker.group_coordinator`."""
+    """The coordinator that stores offsets; see `broker.coordinator.groups`."""
 
     async def commit(self, asked: CommitRequest) -> tuple[ErrorCode, ...]:
         """Commit offsets; return a code for each."""
@@ -51,13 +51,13 @@ class Commits(Protocol):
 
 
 class OffsetCommitRequest:
-    """See the module. A topic or partition that does not exist is refused on its own."""
+    """See the module. Each topic or partition that does not exist gets its own error."""
 
     def __init__(self, image: MetadataImage, topics: Any) -> None:
-        """Look the partitions of a request up."""
+        """Look up the partitions of a request."""
         self._topics = topics
         self._codes: list[list[ErrorCode | None]] = []
-        """None where the coordinator says."""
+        """A code per partition; None if the coordinator returns it."""
         offsets: list[OffsetToCommit] = []
         for asked in topics:
             topic = topic_of(image, asked)
@@ -74,7 +74,7 @@ class OffsetCommitRequest:
         self._answers: Iterator[ErrorCode] = iter(())
 
     async def run(self, groups: Commits, asked: CommitRequest) -> None:
-        """Commit what exists; where nothing does, nobody is asked, as in Kafka."""
+        """Commit the existing partitions. If none exists, ask no coordinator, as Kafka does."""
         if not self.offsets:
             return
         try:
@@ -83,7 +83,7 @@ class OffsetCommitRequest:
             self._answers = iter([commit_code(error)] * len(self.offsets))
 
     def codes(self) -> Iterator[tuple[Any, list[tuple[int, ErrorCode]]]]:
-        """Yield every topic of the request with its partitions' numbers and codes. Once."""
+        """Yield each topic of the request with its partitions' numbers and codes. Call it once."""
         for topic, codes in zip(self._topics, self._codes, strict=True):
             yield (
                 topic,
@@ -110,7 +110,7 @@ EPOCHS_SINCE: Final = 9
 
 
 async def offset_commit(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer with a code for every partition."""
+    """Return a code for every partition."""
     answer = ResponseBuilder.to(request)
     committing = OffsetCommitRequest(node.metadata.image, request.topics)
     retention = getattr(request, "retention_time", None)
@@ -147,11 +147,11 @@ async def offset_commit(node: BrokerNode, request: Any, context: RequestContext)
 MANY_SINCE: Final = 8
 """The first version with several groups."""
 IDS_SINCE: Final = 10
-"""The first version in which topics go by id."""
+"""The first version that names topics by id."""
 
 
 async def offset_fetch(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer with every partition's offset, -1 where none is committed."""
+    """Return the committed offset of every partition, -1 if there is none."""
     answer = ResponseBuilder.to(request)
     stable = bool(getattr(request, "require_stable", False))
     if answer.version >= MANY_SINCE:
@@ -245,7 +245,7 @@ async def _found(node: BrokerNode, asked: Any, stable: bool) -> GroupOffsetsResu
 
 
 def _is_of_another(image: MetadataImage, found: GroupOffset) -> bool:
-    """Say whether an offset was committed for a topic of this name that was deleted since."""
+    """Return True if the offset is of a deleted topic that had the same name."""
     topic = image.topics.get(found.topic)
     if topic is None or found.topic_id is None:
         return False
@@ -253,7 +253,7 @@ def _is_of_another(image: MetadataImage, found: GroupOffset) -> bool:
 
 
 def _named(image: MetadataImage, topics: Iterable[Any]) -> Iterable[tuple[str, int]]:
-    """Return the partitions asked for, by name; offsets of deleted topics may be asked for too."""
+    """Return the requested partitions by name; clients may ask for deleted topics too."""
     for asked in topics:
         name = getattr(asked, "name", None)
         if name is None:
@@ -284,7 +284,7 @@ def _part(answer: ResponseBuilder, structure: str, found: GroupOffset) -> Any:
 
 
 async def offset_delete(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer with a code for every partition, or one for all."""
+    """Return a code for every partition, or one for the whole request."""
     answer, image = ResponseBuilder.to(request), node.metadata.image
     asked = [(t.name, int(p.partition_index)) for t in request.topics for p in t.partitions]
     known = {

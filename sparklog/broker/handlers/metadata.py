@@ -1,16 +1,20 @@
-"""Metadata (3): brokers, and the leaders of topics. Makes topics that are asked for and missing.
+"""Metadata (3): brokers, and the leaders of topics. Creates requested topics that are missing.
 
 DescribeTopicPartitions (75): topics page by page. Source: KIP-966.
 
 DescribeCluster (60): the cluster's id, its controller and its live brokers. Source: KIP-700.
 
-FindCoordinator (10): which broker a group, or a transactional id, belongs to.
+FindCoordinator (10): the broker that coordinates a group or a transactional id.
 
-The first one who asks makes the internal topic. Who asks while a leader is elected is answered when
-there is one: told that there is none, librdkafka would ask again after half a second, and a new
-leader is there after a tenth. Source: KIP-98, KIP-699 (several keys).
+The first request creates the internal topic. During an election the broker holds the request until
+there is a leader, usually 0.1 s and at most `ELECTED_WITHIN_S`. After an immediate
+COORDINATOR_NOT_AVAILABLE librdkafka would ask again only after 0.5 s.
 
-ApiVersions (18): what this broker answers. Source: KIP-511, KIP-584, KIP-1242.
+Source: KIP-98, KIP-699 (several keys).
+
+ApiVersions (18): the APIs and versions that this broker supports.
+
+Source: KIP-511, KIP-584, KIP-1242.
 """
 
 from __future__ import annotations
@@ -58,14 +62,14 @@ from sparklog.protocol.messages.builder import ResponseBuilder
 from sparklog.protocol.messages.frames import RequestHeader
 
 AUTO_CREATED_MAX = 100
-"""Partitions that one request may create without a CreateTopics. A client that names more topics is
-told to ask again for the rest, as it is for any topic without a leader yet."""
+"""Partitions that one request may create without a CreateTopics. The rest of the topics get
+LEADER_NOT_AVAILABLE, as any topic without a leader does, so the client asks again."""
 NAMELESS_SINCE = 12
-"""The first version that can answer about a topic without its name."""
+"""The first version whose responses may leave out the name of a topic."""
 
 
 async def metadata(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer with every live broker and with the topics asked for; none named asks for all."""
+    """Return every live broker, and the requested topics; without a list, all topics."""
     answer = ResponseBuilder.to(request)
     image = node.metadata.image
     version = request.__version__
@@ -105,7 +109,7 @@ async def metadata(node: BrokerNode, request: Any, context: RequestContext) -> A
 async def _with_missing(
     node: BrokerNode, request: Any, image: MetadataImage
 ) -> tuple[MetadataImage, dict[str, SparklogError]]:
-    """Return the image with topics made that were missing, and why others could not be."""
+    """Create missing topics; return the new image, and the error of each that was not created."""
     named = {key for t in request.topics if isinstance(key := _key_of(t), str)}
     missing = named - image.topics.keys() - CLOSED_TOPICS
     if not missing or not getattr(request, "allow_auto_topic_creation", True):
@@ -125,7 +129,7 @@ async def _with_missing(
 
 def _create_missing(node: BrokerNode, name: str, existing: ExistingTopics) -> list[Any]:
     if name in existing.image.topics:
-        return []  # somebody else was faster
+        return []  # another request created it first
     return changes.create_topic(
         existing.image,
         name,
@@ -138,7 +142,7 @@ def _create_missing(node: BrokerNode, name: str, existing: ExistingTopics) -> li
 
 
 def _names_others(node: BrokerNode, image: MetadataImage, asked: Sequence[Any] | None) -> bool:
-    """Say whether the answer would send the client to another broker than this one."""
+    """Return True if the response would send the client to a broker other than this one."""
     topics = image.topics.values() if asked is None else [_topic(image, a) for a in asked]
     own = (NO_LEADER, node.broker_id)
     return any(p.leader not in own for t in topics if t is not None for p in t.partition_states)
@@ -186,13 +190,13 @@ def _found(answer: ResponseBuilder, image: MetadataImage, topic: Topic, operatio
 
 
 PARTITIONS_MAX = 2000
-"""Of one answer, as `max.request.partition.size.limit` in Kafka."""
+"""Partitions in one response, as Kafka's `max.request.partition.size.limit`."""
 
 
 async def describe_topic_partitions(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer with topics in the order of their names, from the cursor on; none named asks for all.
+    """Return the named topics, or all, in the order of their names, from the cursor on.
 
-    A topic of a cursor that is gone meanwhile is passed over.
+    If the topic of the cursor was deleted meanwhile, the page begins with the next topic.
     """
     answer = ResponseBuilder.to(request)
     image = node.metadata.image
@@ -246,11 +250,11 @@ def _unknown(answer: ResponseBuilder, name: str) -> Any:
 
 
 BROKERS = 1
-"""The type of endpoints that there are; Kafka's controllers have endpoints of their own."""
+"""The only type of endpoint here; Kafka's controllers have endpoints of their own."""
 
 
 async def describe_cluster(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer from the metadata image."""
+    """Return the cluster as the metadata image shows it."""
     answer = ResponseBuilder.to(request)
     image = node.image_for(context)
     endpoint_type = getattr(request, "endpoint_type", BROKERS)
@@ -271,7 +275,7 @@ async def describe_cluster(node: BrokerNode, request: Any, context: RequestConte
 
 
 def _brokers(answer: ResponseBuilder, image: MetadataImage, *, fenced: bool) -> tuple[Any, ...]:
-    """Return the live brokers by id, and with `fenced` those that are not. Source: KIP-1073."""
+    """Return the live brokers by id, and with `fenced` the fenced ones too. Source: KIP-1073."""
     shown = image.brokers.values() if fenced else image.live_brokers()
     return tuple(
         answer.entity(
@@ -292,14 +296,14 @@ MANY_SINCE: Final = 4
 """The first version with several keys."""
 GROUP: Final = 0
 ELECTED_WITHIN_S: Final = 0.3
-"""Time within which a dead leader has been replaced, where storage answers quickly. What its client
-asked on the same connection waits as well, so it is not longer."""
+"""Time in which a dead leader is replaced if the storage responds quickly. Later requests on the
+same connection wait too, so the time is not longer."""
 Found = dict[str, Broker | SparklogError]
-"""Who coordinates each key, or why nobody does."""
+"""The coordinator of each key, or the error if there is none."""
 
 
 async def find_coordinator(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer with the broker that coordinates each key."""
+    """Return the broker that coordinates each key."""
     answer = ResponseBuilder.to(request)
     many = answer.version >= MANY_SINCE
     keys = request.coordinator_keys if many else (request.key,)
@@ -332,7 +336,7 @@ async def _find_coordinator_topic(node: BrokerNode, kind: int) -> Topic:
 async def _coordinators(
     node: BrokerNode, topic: Topic, keys: Sequence[str], context: RequestContext
 ) -> Found:
-    """Return who coordinates each key, after the news of a death and for a while of an election."""
+    """Return the coordinator of each key; wait for news of a dead broker, and for an election."""
 
     def look() -> Found:
         return {key: _coordinator(node, topic, key, context) for key in keys}
@@ -359,7 +363,7 @@ def _coordinator(
     broker = None if leader == NO_LEADER else image.brokers.get(leader)
     if broker is None or broker.fenced:
         return CoordinatorNotAvailable(
-            "nobody leads the coordinator's partition now; try again. "
+            "the coordinator's partition has no leader now; try again. "
             f"topic={topic.name} partition={partition}"
         )
     return broker
@@ -385,7 +389,7 @@ ANY_NODE: Final = -1
 
 
 async def api_versions(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer with the table of APIs, and the features that are in force."""
+    """Return the supported APIs and the finalized features."""
     answer = ResponseBuilder.to(request)
     known = _is_meant(node, request)
     return answer.response(
@@ -397,14 +401,14 @@ async def api_versions(node: BrokerNode, request: Any, context: RequestContext) 
 
 
 def _is_meant(node: BrokerNode, request: Any) -> bool:
-    """Return whether a client means this cluster and this broker, if it says which (KIP-1242)."""
+    """Return False if the client names another cluster or another broker (KIP-1242)."""
     cluster_id = getattr(request, "cluster_id", None)
     node_id = int(getattr(request, "node_id", ANY_NODE))
     return cluster_id in {None, node.cluster_id} and node_id in {ANY_NODE, node.broker_id}
 
 
 def refuse(header: RequestHeader) -> Any:
-    """Answer a version from the future in the oldest form, which every client reads."""
+    """Return UNSUPPORTED_VERSION in version 0, which every client can read."""
     answer = ResponseBuilder(Api.API_VERSIONS, 0)
     versions = APIS[Api.API_VERSIONS]
     known = [(int(Api.API_VERSIONS), versions.min, versions.max)]

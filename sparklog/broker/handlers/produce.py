@@ -1,10 +1,11 @@
-"""Produce (0): append batches to the partitions this broker leads.
+"""Produce (0): appends batches to the partitions that this broker leads.
 
-Produce (0) as it nearly always is: appended as it comes in, answered when it is acknowledged.
+`begin` is the fast path of nearly all requests. It appends the batches when the request comes in,
+and sends the response when they are acknowledged. There is no task or coroutine between the bytes
+of the request and the append, nor between the acknowledgement and the bytes of the response.
 
-Neither task nor coroutine stands between the bytes of such a request and its batches' append, nor
-between their acknowledgement and the bytes of the answer. Whatever else there is to do, a
-transaction to ask about, a partition to wait for, an error to tell, is done by `produce`.
+`handle` does everything else: it verifies transactions, waits for partitions and returns errors.
+If a batch of `begin` fails, a task returns the errors.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _UNKNOWN: Final = -1
 
 
 class InvalidRequiredAcks(InvalidRequest):
-    """`acks` is none of 0, 1 and all."""
+    """`acks` is not 0, 1 or -1 (all)."""
 
     kafka_code = 21
 
@@ -64,10 +65,10 @@ Outcome = ProducedPartition | SparklogError
 
 
 async def handle(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Append what can be; every other partition has its own error.
+    """Append every valid batch; each other partition gets its own error.
 
     Raises:
-        CloseConnection: a partition failed and the producer wants no answer.
+        CloseConnection: a partition failed and the producer wants no response (`acks` is 0).
     """
     image = node.metadata.image
     topics = [topic_of(image, t) for t in request.topic_data]
@@ -103,7 +104,7 @@ async def handle(node: BrokerNode, request: Any, context: RequestContext) -> Any
 def charge(
     node: BrokerNode, context: RequestContext, batches: Mapping[PartitionId, BytesLike]
 ) -> timedelta:
-    """Charge a producer for its batches; return for how long it is not to be listened to."""
+    """Charge a producer for its batches; return the time to read nothing from its connection."""
     quotas = node.metadata.image.client_quotas
     if not quotas:
         return UNTHROTTLED
@@ -137,7 +138,7 @@ async def _produce(
     batches: dict[PartitionId, bytes],
     names: dict[PartitionId, Partition],
 ) -> Mapping[PartitionId, Outcome]:
-    """Append, after the transactions of transactional batches were asked about."""
+    """Verify the transactions of transactional batches, then append all batches."""
     timeout_ms = max(0, request.timeout // MILLISECOND)
     asked = transactional_batches.find(request, batches, names)
     if asked is None:
@@ -174,10 +175,10 @@ def _where(
 
 
 def _closed(name: str, records: BytesLike) -> SparklogError | None:
-    """Return why a client may not append this to a topic of the cluster's own.
+    """Return the error of an append to an internal topic, or None if it is allowed.
 
-    The history of jobs takes reference batches: they name an object that lies in the partition's
-    own folder, so their producer can write the storage. Source: decision 49.
+    The history of jobs accepts reference batches. They name an object in the partition's own
+    folder, so their producer can write to the storage. Source: decision 49.
     """
     if name == JOBS_TOPIC and is_reference(records):
         return None
@@ -191,7 +192,7 @@ def _closed(name: str, records: BytesLike) -> SparklogError | None:
 def _remember_unknown(
     node: BrokerNode, where: PartitionId, records: bytes | None, error: SparklogError
 ) -> None:
-    """Remember what is for a partition of which this broker may hear in a moment."""
+    """Remember a rejected batch of a partition that this broker's metadata may soon contain."""
     if isinstance(error, UnknownTopicOrPartition):
         node.replicas.produce_service.refused(where, records or b"", error)
 
@@ -267,7 +268,7 @@ def _part(answer: ResponseBuilder, number: int, outcome: Outcome, **more: Any) -
 
 
 def _record_errors(answer: ResponseBuilder, failed: SparklogError | None) -> tuple[Any, ...]:
-    """Return which records a batch is refused for. Source: KIP-467."""
+    """Return the records that caused the rejection of a batch. Source: KIP-467."""
     if not isinstance(failed, RecordsRefused):
         return ()
     return tuple(
@@ -288,7 +289,7 @@ def _moved(
     error: SparklogError,
     leaders: set[int],
 ) -> Any:
-    """Return the answer for a partition that is led elsewhere: it says where. Source: KIP-951."""
+    """Return the error of a partition with another leader, and that leader. Source: KIP-951."""
     state = image.partition(PartitionId(topic.topic_id, number))
     if state is None or answer.version < LEADER_HINTS_SINCE:
         return _part(answer, number, error)
@@ -314,9 +315,9 @@ def _time(milliseconds: int) -> datetime | None:
 
 PRODUCE_AT_ONCE_MILLISECOND = MILLISECOND
 PRODUCE_AT_ONCE_ACKS: frozenset[int] = ACKS - {0}
-"""Those that have an answer."""
+"""Values of `acks` that get a response."""
 MayWrite = Callable[[str], bool]
-"""Returns whether the client may write to a topic."""
+"""Returns True if the client may write to a topic."""
 
 
 def begin(
@@ -326,10 +327,10 @@ def begin(
     context: RequestContext,
     may_write: MayWrite | None = None,
 ) -> bool:
-    """Append what a request carries and answer when it is acknowledged, if that is all.
+    """Append the batches of a plain request, and respond when they are acknowledged.
 
-    False, and nothing was done, if something has to be waited for first or is out of the ordinary.
-    A topic that `may_write` denies is out of the ordinary.
+    Return False, with nothing done, if the append must wait or the request is not plain. A topic
+    that `may_write` denies makes the request not plain.
     """
     batches = _batches(node.metadata.image, asked, may_write) if node.has_started else None
     if not batches or asked.acks not in PRODUCE_AT_ONCE_ACKS:
@@ -341,7 +342,7 @@ def begin(
 def _batches(
     image: MetadataImage, asked: PlainProduce, may_write: MayWrite | None
 ) -> Mapping[PartitionId, BytesLike] | None:
-    """Return the batches of a request in its order, None if any is not plainly to be appended."""
+    """Return the batches of a request in its order, None if the request is not plain."""
     batches: dict[PartitionId, BytesLike] = {}
     for key, _, partitions in asked.topics:
         topic = image.topic_of(key) if asked.by_id else image.topics.get(key)

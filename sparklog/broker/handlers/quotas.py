@@ -21,7 +21,7 @@ from sparklog.protocol.messages.builder import ResponseBuilder
 
 
 class Match(IntEnum):
-    """What a component of a filter asks of an entity's name."""
+    """The condition of a filter component on an entity's name."""
 
     EXACT = 0
     DEFAULT = 1
@@ -35,7 +35,7 @@ class UnsupportedEntityType(InvalidRequest):
 
 
 async def describe(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Return the quotas of every entity that the filter lets pass (48)."""
+    """Return the quotas of every entity that matches the filter (48)."""
     answer = ResponseBuilder.to(request)
     error: SparklogError | None = None
     entries: tuple[Any, ...] | None = None
@@ -61,7 +61,7 @@ async def describe(node: BrokerNode, request: Any, context: RequestContext) -> A
 
 
 async def alter(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Set and remove quotas, for each entity all that is asked or nothing (49)."""
+    """Set and remove quotas: for each entity all changes or none (49)."""
     answer = ResponseBuilder.to(request)
     decisions: dict[int, Decision] = {}
     seen: set[QuotaEntity] = set()

@@ -1,8 +1,8 @@
-"""Requests that ask one thing of each of many partitions, and answer topic by topic.
+"""Parts that handlers of requests with many topics or partitions share.
 
-Which partition a request means: by the topic's name, or by its id.
-
-Many decisions in one append, each with its own error.
+- Find the topic and partition that a request names, by the topic's name or by its id.
+- Run one function for each partition of a request, and build a response by topic.
+- Append many decisions at once, each with its own error.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from sparklog.protocol.topic_ids import topic_id_of
 
 
 class UnknownTopicId(UnknownTopicOrPartition):
-    """No topic has this id, any more or yet: refresh metadata."""
+    """No topic has this id: it is deleted, or not known here yet. Refresh metadata."""
 
     kafka_code = 100
 
 
 def topic_of(image: MetadataImage, asked: Any) -> Topic | SparklogError:
-    """Return the topic that a part of a request names, or why there is none.
+    """Return the topic that a part of a request names, or the error if there is none.
 
-    The name is in `name` or `topic`, by message; the id, where the version has one, in `topic_id`.
+    The name is in `name` or `topic`, by message; the id is in `topic_id`, if the version has one.
     """
     return topic_known_as(image, _key_of(asked))
 
@@ -44,12 +44,12 @@ def _key_of(asked: Any) -> UUID | str | None:
 
 
 def named_or_identified(name: str | None, uuid: UUID | None) -> UUID | str | None:
-    """Return what a request names a topic by. With an id, clients leave the name null or empty."""
+    """Return the topic's id or name in a request. Clients that send an id leave the name empty."""
     return uuid if uuid is not None and not name else name
 
 
 def topic_known_as(image: MetadataImage, key: UUID | str | None) -> Topic | SparklogError:
-    """Return the topic with this id or name, or why there is none; None is the id of none."""
+    """Return the topic with this id or name, or the error if there is none. No topic has None."""
     if isinstance(key, str):
         named = image.topics.get(key)
         return named or UnknownTopicOrPartition(f"no such topic; refresh metadata. topic={key}")
@@ -58,7 +58,7 @@ def topic_known_as(image: MetadataImage, key: UUID | str | None) -> Topic | Spar
 
 
 def asked_as(topic: Topic | SparklogError, asked: Any, number: int) -> PartitionId:
-    """Return which partition a request means, known here or not: of an unknown one as it says."""
+    """Return the requested partition; if its topic is unknown, by the id or name in the request."""
     if isinstance(topic, Topic):
         return PartitionId(topic.topic_id, number)
     key = _key_of(asked)
@@ -66,7 +66,7 @@ def asked_as(topic: Topic | SparklogError, asked: Any, number: int) -> Partition
 
 
 def partition_of(topic: Topic | SparklogError, number: int) -> PartitionId | SparklogError:
-    """Return one partition of a topic that was found, or why there is none."""
+    """Return one partition of a topic, or the error if the topic or partition does not exist."""
     if isinstance(topic, SparklogError):
         return topic
     if not 0 <= number < topic.partitions:
@@ -81,17 +81,17 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class ResultShape(Generic[Result]):
-    """How one message spells topics and partitions."""
+    """The structures and fields of topics and partitions in one API's messages."""
 
     topic: str
-    """The structure of a topic in the answer."""
+    """The structure of a topic in the response."""
     partition: str
     fields: Callable[[Result], dict[str, Any]]
-    """Returns what the answer says of a partition."""
+    """Returns the response fields of a partition's result."""
     unknown: Result
-    """What it says of one of which nothing is known."""
+    """The result of a partition with an error."""
     name: str = "name"
-    """The field of a topic's name, asked and answered; the next one is a partition's number."""
+    """The field of a topic's name in both messages; `number` is that of a partition's number."""
     number: str = "partition_index"
 
 
@@ -102,9 +102,9 @@ async def answer_each(
     topics: Any,
     ask: Callable[[PartitionId, Any], Awaitable[Result]],
 ) -> tuple[Any, ...]:
-    """Return the answer's topics, with what `ask` says or raises for each partition of a request.
+    """Return the response's topics, with the result or error of `ask` for each partition.
 
-    All are asked side by side.
+    The calls of `ask` run concurrently.
     """
 
     async def answered(topic: Any, part: Any) -> Any:
@@ -139,23 +139,23 @@ Context = TypeVar("Context")
 
 @dataclass(frozen=True, slots=True)
 class AcceptedItems(Generic[Key]):
-    """What came of it."""
+    """The result of many decisions."""
 
     image: MetadataImage
-    """After all of it; the image as it would be, if nothing was to be changed."""
+    """The image after all accepted decisions. With `validate_only` it is only computed."""
     refused: Mapping[Key, SparklogError]
 
 
 async def decide_each(
     metadata: MetadataAccess, decisions: Mapping[Key, Decision], *, validate_only: bool = False
 ) -> AcceptedItems[Key]:
-    """Append what every decision makes of the newest image, all at once.
+    """Run every decision on the newest image, and append all their records at once.
 
-    Each is made on the image after those before it, which costs time for each that grows with the
-    number of topics. For many of them there is `decide_apart`. A decision that refuses leaves the
-    others alone; before that stands, the newest image is looked for, since what a client did
-    through another broker may not be known here yet. An append that fails refuses all.
-    `validate_only` appends nothing.
+    Each decision sees the image after the decisions before it. Its cost grows with the number of
+    topics; for many decisions use `decide_apart`. A decision that raises an error does not affect
+    the others. Before an error is final, this broker reads the newest image, because a client may
+    have changed the metadata through another broker. If the append fails, all decisions get its
+    error. `validate_only` appends nothing.
     """
 
     def decide(image: MetadataImage) -> _Made[Key]:
@@ -177,8 +177,8 @@ async def decide_apart(
 ) -> AcceptedItems[Key]:
     """Append as `decide_each` does, for decisions about different topics.
 
-    All are made on one image. What one has to know of those before it is in the context, which
-    `begin` makes of each image that is decided on.
+    All decisions see the same image. A decision learns of those before it from the context. `begin`
+    creates a context for each image that the decisions run on.
     """
 
     def decide(image: MetadataImage) -> _Made[Key]:
@@ -192,7 +192,7 @@ async def decide_apart(
 
 
 class _Made(Generic[Key]):
-    """What decisions came to on one image."""
+    """The records and errors of decisions on one image."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
@@ -236,7 +236,7 @@ async def _append(
 
 
 def refusing(error: SparklogError) -> Callable[[object], list[Record]]:
-    """Return a decision that is refused whatever it is made on."""
+    """Return a decision that always raises `error`."""
 
     def decide(on: object) -> list[Record]:
         raise error

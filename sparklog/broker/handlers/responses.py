@@ -1,6 +1,7 @@
-"""What answers have in common: error codes, and the fields that never say anything here.
+"""Parts of responses that handlers share: error codes, and fields with a constant value here.
 
-A topic as clients see it, in the two messages that describe one: fields have the same names.
+`described` builds a topic for the two messages that describe topics; their fields have the same
+names.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from sparklog.protocol.topic_ids import uuid_of
 
 NO_THROTTLE: Final = UNTHROTTLED
 NOT_ASKED: Final = -(2**31)
-"""Operations that are authorized, where they were not asked for."""
+"""The authorized operations in a response to a request that does not ask for them."""
 TOPIC_OPERATIONS: Final = 0b1101_1111_1000
-"""Read, write, create, delete, alter, describe and the two for configs: everybody may do it."""
+"""Read, write, create, delete, alter, describe and the two for configs: every client may do these
+if no authorizer restricts it."""
 CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
 """Create, alter, describe, cluster action, the two for configs, idempotent write."""
 
@@ -34,19 +36,19 @@ def code_of(error: SparklogError | None) -> ErrorCode:
 
 
 def message_of(error: SparklogError | None) -> str | None:
-    """Return what an error says."""
+    """Return the message of an error, or None for success."""
     return None if error is None else str(error)
 
 
 def error_fields(error: SparklogError | None) -> dict[str, Any]:
-    """Return the two fields that tell an error, or that there is none."""
+    """Return the fields `error_code` and `error_message` of an error, or of success."""
     return {"error_code": code_of(error), "error_message": message_of(error)}
 
 
 def listed(
     answer: ResponseBuilder, structure: str, brokers: list[Broker], key: str
 ) -> tuple[Any, ...]:
-    """Return brokers as a response lists them; `key` is the name of the field of the id."""
+    """Return brokers as a response lists them; `key` names the field of the broker's id."""
     return tuple(
         answer.entity(structure, host=b.host, port=b.port, rack=b.rack, **{key: b.broker_id})
         for b in brokers
@@ -54,7 +56,7 @@ def listed(
 
 
 def controller_id(image: MetadataImage) -> int:
-    """Return whom clients shall take for the controller; any broker answers what it would."""
+    """Return the controller's id, else that of a live broker, as any can do its work, else -1."""
     controller = image.controller
     if controller is not None and _is_live(image, controller.broker_id):
         return controller.broker_id
@@ -64,18 +66,18 @@ def controller_id(image: MetadataImage) -> int:
 def leader_hints(
     answer: ResponseBuilder, structure: str, image: MetadataImage, leaders: set[int]
 ) -> tuple[Any, ...]:
-    """Return where the leaders are that answers to others' partitions point to. Source: KIP-951."""
+    """Return the addresses of `leaders`, for errors of partitions that they lead (KIP-951)."""
     brokers = [b for b in image.live_brokers() if b.broker_id in leaders]
     return listed(answer, structure, brokers, "node_id") if brokers else ()
 
 
 def offline(image: MetadataImage, replicas: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the replicas that are on no live broker."""
+    """Return the replicas whose broker is not live."""
     return tuple(r for r in replicas if not _is_live(image, r))
 
 
 def named_twice(kind: str, name: str) -> InvalidRequest:
-    """Return the error for something that a request names more than once."""
+    """Return the error of a request that names a thing more than once."""
     return InvalidRequest(f"the request names it twice; name it once. {kind}={name}")
 
 
@@ -98,11 +100,11 @@ def described(
 
     Args:
         answer: builds the structures.
-        message: what the names of the structures begin with.
+        message: the beginning of the names of the structures.
         image: the metadata.
-        topic: what to describe.
-        operations: that are authorized.
-        partitions: which of them.
+        topic: the topic to describe.
+        operations: the authorized operations, a bit for each.
+        partitions: the numbers of the partitions to describe.
         more: further fields of a partition.
     """
     states = [(number, topic.partition_states[number]) for number in partitions]

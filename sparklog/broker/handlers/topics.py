@@ -2,9 +2,9 @@
 
 DeleteTopics (20): by name, or by id.
 
-A topic is gone at once, also for direct writers. Its objects, which nothing names any more, follow
-after `file.delete.delay.ms`, but for those that named snapshots have; those of a broker that stops
-before are collected by retention.
+A topic is deleted at once, also for direct writers. Its objects are then without a name in the
+metadata. The broker deletes them after `file.delete.delay.ms`, except those that named snapshots
+keep. If the broker stops before that, retention deletes the objects.
 
 CreatePartitions (37).
 """
@@ -58,7 +58,7 @@ DEFAULT = -1
 
 
 async def create_topics(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Create every topic that can be; the others have their own errors."""
+    """Create every valid topic; each other topic gets its own error."""
     answer = ResponseBuilder.to(request)
     times = Counter(t.name for t in request.topics)
     total = sum(_partitions(node, t) for t in request.topics)
@@ -85,7 +85,7 @@ async def create_topics(node: BrokerNode, request: Any, context: RequestContext)
 
 
 def _partitions(node: BrokerNode, wanted: Any) -> int:
-    """Return how many partitions a topic is to have."""
+    """Return the number of partitions that a topic shall have."""
     if wanted.assignments:
         return len(wanted.assignments)
     if wanted.num_partitions == DEFAULT:
@@ -175,13 +175,13 @@ logger = logging.getLogger(__name__)
 
 
 class TopicDeletionDisabled(InvalidRequest):
-    """Topics are deleted by other means."""
+    """`delete.topic.enable` is false on this broker."""
 
     kafka_code = 73
 
 
 async def delete_topics(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Delete every topic that can be; the others have their own errors."""
+    """Delete every known topic; each other topic gets its own error."""
     answer = ResponseBuilder.to(request)
     asked = _asked(request)
     first = {one: place for place, one in reversed(list(enumerate(asked)))}
@@ -201,7 +201,7 @@ async def delete_topics(node: BrokerNode, request: Any, context: RequestContext)
 
 
 def _asked(request: Any) -> list[tuple[str | None, str | None]]:
-    """Return the names and the ids of topics; one of both is None."""
+    """Return the name and the id of each topic; one of the two is None."""
     names = getattr(request, "topic_names", None)
     if names is not None:
         return [(name, None) for name in names]
@@ -256,7 +256,10 @@ def _delete_topics_result(
 
 
 async def _delete_objects(node: BrokerNode, topic: Topic) -> None:
-    """Remove a deleted topic's objects, when nobody reads or flushes them any more."""
+    """Write a deleted topic's tombstones; delete its objects after a delay.
+
+    During the delay running reads and flushes end.
+    """
     store, entropy = node.environment.store, node.environment.entropy
     try:
         configs = understood_configs(topic.settings, TOPIC_SETTINGS)
@@ -278,7 +281,7 @@ async def _delete_objects(node: BrokerNode, topic: Topic) -> None:
 
 
 async def create_partitions(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Grow every topic that can be; the others have their own errors."""
+    """Add partitions to every valid topic; each other topic gets its own error."""
     answer = ResponseBuilder.to(request)
     times = Counter(t.name for t in request.topics)
     topics = node.metadata.image.topics

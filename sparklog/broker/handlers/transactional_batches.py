@@ -1,8 +1,8 @@
-"""What a request with transactional batches has to go through before they are appended.
+"""Verifies the transactional batches of a Produce request before they are appended.
 
-A partition without records of the transaction asks the coordinator; see
-`coordinator.transaction_services`. Requests of one producer ask in turn, so their batches are
-appended in order of arrival. Source: KIP-890.
+If a partition has no records of the transaction yet, its leader asks the coordinator; see
+`broker.coordinator.transaction_services`. Requests of one producer ask one after the other, so
+their batches are appended in order of arrival. Source: KIP-890.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from sparklog.protocol.records.header import (
 )
 
 ADDS_SINCE: Final = 12
-"""The first version of Produce whose clients leave it to the partitions to be added."""
+"""The first version of Produce whose clients let the leaders add partitions to a transaction."""
 CAN_ABORT_SINCE: Final = 11
 """The first version whose clients know TRANSACTION_ABORTABLE."""
 
 
 ASKED_MAX: Final = 3
-"""Times that a question is asked: again when a marker came meanwhile, as a rule that of the
-transaction before."""
+"""Attempts to verify. A marker that arrives meanwhile makes the answer invalid; it usually ends the
+previous transaction."""
 
 
 class NoTransactionalId(InvalidRequest):
-    """A transactional batch comes without a transactional id."""
+    """The request has a transactional batch but no transactional id."""
 
     kafka_code = 53
 
@@ -60,20 +60,20 @@ class RequestedBatch(NamedTuple):
 
 @dataclass(slots=True)
 class VerifiedBatches:
-    """What came of it."""
+    """The result of a verification."""
 
     verified: dict[PartitionId, tuple[int, Verification]] | None
-    """None: nothing is verified."""
+    """None: verification is turned off."""
     refused: dict[PartitionId, SparklogError] = field(default_factory=dict)
 
     @property
     def is_over(self) -> bool:
-        """Say whether a marker came while the coordinator was asked."""
+        """Return True if a marker arrived while the coordinator was asked: verify again."""
         return any(one.is_over for _, one in (self.verified or {}).values())
 
 
 def may_be(data: BytesLike) -> bool:
-    """Say whether a batch begins as a transactional one does."""
+    """Return True if the header of a batch has the transactional bit."""
     return len(data) >= HEADER_BYTES and bool(data[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT)
 
 
@@ -88,7 +88,7 @@ def find(
         try:
             header = parse_header(data)
         except DataCorrupt:
-            continue  # refused when it is checked, with its own error
+            continue  # the batch check rejects it, with its own error
         if header.is_transactional and header.has_producer_id:
             headers[where] = header
     if not headers:
@@ -97,9 +97,9 @@ def find(
 
 
 async def verify(node: BrokerNode, asked: RequestedBatch) -> VerifiedBatches:
-    """Ask the coordinator about partitions that have nothing of the transaction yet.
+    """Ask the coordinator about partitions without records of the transaction.
 
-    From its return to the append nothing may be awaited.
+    The caller must append without an await after this returns.
     """
     producers = {ProducerIdentity(h.producer_id, h.producer_epoch) for h in asked.headers.values()}
     problem: SparklogError | None = None
@@ -128,7 +128,7 @@ async def verify(node: BrokerNode, asked: RequestedBatch) -> VerifiedBatches:
 async def _begin(
     node: BrokerNode, asked: RequestedBatch, producer: ProducerIdentity
 ) -> VerifiedBatches:
-    """Find out which partitions have to ask."""
+    """Begin verifications for the partitions that need one."""
     verified: dict[PartitionId, tuple[int, Verification]] = {}
     checked = VerifiedBatches(verified)
     for where, header in asked.headers.items():
@@ -150,7 +150,7 @@ async def _ask(
     producer: ProducerIdentity,
     checked: VerifiedBatches,
 ) -> None:
-    """Ask for all of them together; who is refused is taken off."""
+    """Ask about all partitions together; move those that the coordinator rejects to `refused`."""
     if not checked.verified:
         return
     assert asked.transactional_id is not None

@@ -1,27 +1,28 @@
 """InitProducerId (22): an id and an epoch for an idempotent or transactional producer.
 
-Source: KIP-98, KIP-360 (a producer goes on after an error), KIP-588 (fenced and how it is told).
+Source: KIP-98, KIP-360 (a producer continues after an error), KIP-588 (PRODUCER_FENCED).
 
-AddPartitionsToTxn (24): partitions become part of a transaction.
+AddPartitionsToTxn (24): adds partitions to a transaction.
 
-Up to version 3 a producer asks, for all or nothing. From version 4 on the partitions' leaders ask,
-for several producers at once, and may only want to know. Source: KIP-98, KIP-890.
+Up to version 3 a producer asks; all its partitions are added, or none. From version 4 on the
+leaders of partitions ask, for several producers at once. They may only verify that the transaction
+has the partition. Source: KIP-98, KIP-890.
 
-AddOffsetsToTxn (25): a group's offsets become part of a transaction. Source: KIP-98.
+AddOffsetsToTxn (25): adds the offsets of a group to a transaction. Source: KIP-98.
 
-EndTxn (26): commit or abort. Answered once decided; the markers follow.
+EndTxn (26): commits or aborts. The response follows the decision; the markers come later.
 
-From version 5 on every end raises the producer's epoch, and the answer says to what.
+From version 5 on every end raises the producer's epoch, and the response has the new epoch.
 Source: KIP-98, KIP-890.
 
-TxnOffsetCommit (28): offsets that count if the transaction commits.
+TxnOffsetCommit (28): commits offsets that are valid only if the transaction commits.
 
 Source: KIP-98, KIP-447, KIP-890, KIP-1319.
 
-WriteTxnMarkers (27): a coordinator ends transactions in partitions led here.
+WriteTxnMarkers (27): a coordinator ends transactions in partitions that this broker leads.
 
-An administrator may abort one too, if nobody ends it, but neither commit it nor end one in a topic
-of the cluster's own. Source: KIP-98, KIP-664.
+An administrator may abort a transaction that its coordinator does not end. Only brokers may commit
+one, or end one in an internal topic. Source: KIP-98, KIP-664.
 """
 
 from __future__ import annotations
@@ -73,9 +74,9 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 async def init_producer_id(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer with an id and an epoch.
+    """Return a producer id and an epoch.
 
-    Without a transactional id they are fresh, also for a producer that gives older ones up.
+    Without a transactional id both are new, also for a producer that had others before.
     """
     answer = ResponseBuilder.to(request)
     try:
@@ -107,7 +108,7 @@ def fenced_code(error: SparklogError, is_known: bool) -> ErrorCode:
 
 
 def _expected(request: Any) -> ProducerIdentity | None:
-    """Return what a producer that wants to go on has."""
+    """Return the id and epoch that a producer continues with, or None if it has none."""
     expected = ProducerIdentity(
         int(getattr(request, "producer_id", NO_ID)), int(getattr(request, "producer_epoch", NO_ID))
     )
@@ -136,7 +137,7 @@ async def add_partitions_to_txn(
     context: RequestContext,
     denied: frozenset[str] = frozenset(),
 ) -> Any:
-    """Answer with a code for every partition. The client may not write to the topics `denied`."""
+    """Return a code for every partition. The client may not write to the topics in `denied`."""
     answer = ResponseBuilder.to(request)
     if answer.version < BATCHED_SINCE:
         codes = await _add_all(node, answer, request, CLOSED_TOPICS | denied)
@@ -168,7 +169,7 @@ async def add_partitions_to_txn(
 async def _add_all(
     node: BrokerNode, answer: ResponseBuilder, request: Any, denied: frozenset[str]
 ) -> Codes:
-    """Add what a producer asks for, if all of it exists and no topic is denied."""
+    """Add a producer's partitions if all of them exist and no topic is denied."""
     partitions = _partitions(request.v3_and_below_topics)
     missing = {
         p: code
@@ -222,7 +223,7 @@ def _missing(
         for number in asked.partitions:
             where = partition_of(topic, int(number))
             code = code_of(where if isinstance(where, SparklogError) else None)
-            if asked.name in denied:  # as Kafka, whose clients take no other code for this
+            if asked.name in denied:  # as Kafka does; its clients expect no other code
                 code = ErrorCode.topic_authorization_failed
             yield (asked.name, int(number)), code
 
@@ -249,7 +250,7 @@ ADD_OFFSETS_TO_TXN_FENCED_SINCE: Final = 2
 
 
 async def add_offsets_to_txn(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Add the partition in which the group's coordinator keeps its offsets."""
+    """Add the partition that stores the group's offsets."""
     answer = ResponseBuilder.to(request)
     producer = ProducerIdentity(int(request.producer_id), int(request.producer_epoch))
     code = ErrorCode.none
@@ -271,7 +272,7 @@ NO_IDENTITY: Final = ProducerIdentity(-1, -1)
 
 
 async def end_txn(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer once the outcome is decided."""
+    """Return the result as soon as the outcome is decided."""
     answer = ResponseBuilder.to(request)
     asked = EndTransaction(
         request.transactional_id,
@@ -293,15 +294,15 @@ async def end_txn(node: BrokerNode, request: Any, context: RequestContext) -> An
 
 
 ADDS_SINCE: Final = 5
-"""The first version whose clients leave it to the coordinator to add the offsets' partition."""
+"""The first version whose clients let the coordinator add the partition of the offsets."""
 EPOCHS_SINCE: Final = 6
-"""The first version for epochs of members of the newer protocol, and topic ids (KIP-1319)."""
+"""The first version with member epochs of the consumer protocol, and topic ids (KIP-1319)."""
 CAN_ABORT_SINCE: Final = 4
 """The first version whose clients know TRANSACTION_ABORTABLE."""
 
 
 async def txn_offset_commit(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer with a code for every partition."""
+    """Return a code for every partition."""
     answer = ResponseBuilder.to(request)
     committing = OffsetCommitRequest(node.metadata.image, request.topics)
     member = MemberIdentity(
@@ -339,18 +340,18 @@ async def txn_offset_commit(node: BrokerNode, request: Any, context: RequestCont
 
 
 def _generation(request: Any) -> int:
-    """Return the generation or the member's epoch; its field has a new name since version 6."""
+    """Return the generation or the member epoch; the field has another name from version 6 on."""
     epoch = getattr(request, "generation_id_or_member_epoch", NO_GENERATION)
     return int(getattr(request, "generation_id", epoch))
 
 
 class _Enlisted:
-    """Commits, once the transaction has the partition of the group's offsets. Source: KIP-890."""
+    """Commits after the transaction has the partition of the group's offsets. Source: KIP-890."""
 
     def __init__(
         self, node: BrokerNode, transactional_id: str, producer: ProducerIdentity, version: int
     ) -> None:
-        """Commit in the transaction of a producer, whose client speaks `version`."""
+        """Commit in the transaction of a producer whose client uses `version`."""
         self._node = node
         self._transactional_id = transactional_id
         self._producer = producer
@@ -390,7 +391,7 @@ class _Enlisted:
 
 
 async def write_txn_markers(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer with a code for every partition, once all markers are committed."""
+    """Return a code for every partition as soon as all markers are committed."""
     answer = ResponseBuilder.to(request)
     wanted, refused = [], []
     for marker in request.markers:
@@ -429,7 +430,7 @@ async def write_txn_markers(node: BrokerNode, request: Any, context: RequestCont
 def _closed(
     node: BrokerNode, wanted: WriteMarkers, context: RequestContext
 ) -> dict[Partition, ErrorCode]:
-    """Return the partitions in which whoever asks may not end this transaction so."""
+    """Return the partitions in which the sender may not end this transaction, with the code."""
     names = {topic for topic, _ in wanted.partitions}
     ask_broker = names if wanted.is_commit else names & CLOSED_TOPICS
     if not ask_broker:
