@@ -33,6 +33,7 @@ from sparklog.security.sasl.credentials import (
     SCRAM_NAMES,
     CredentialStore,
     ScramCredential,
+    ScramCredentials,
     ScramMechanism,
     credential_of,
 )
@@ -87,6 +88,8 @@ class ListenerLogin:
         self._tools = tools
         self._config = config
         self._users: CredentialStore | None = None
+        self._seen: tuple[ScramCredentials, str] = ({}, "")
+        """The users and the secret that `_users` is made of."""
         self._static_users: Mapping[str, str] = {}
         self.receive_bytes_max = config.whole(self._name("sasl.server.max.receive.size"))
         """Largest request before a client has logged in, in bytes."""
@@ -122,15 +125,15 @@ class ListenerLogin:
         return ScramServer(mechanism, users, new_scram_nonce(self._tools.entropy))
 
     def _store_of(self, image: MetadataImage) -> CredentialStore:
+        """Return the users of an image and the brokers' user; made anew when they change."""
+        seen = (image.scram_credentials, image.cluster_secret)
         kept = self._users
-        if kept is not None and kept.users.keys() - {BROKER_USER} == image.scram_credentials.keys():
-            same = all(kept.users[n] is c for n, c in image.scram_credentials.items())
-            if same and kept.secret == image.cluster_secret.encode():
-                return kept
-        brokers = {BROKER_MECHANISM: _broker_credential(image.cluster_secret)}
-        users = {**image.scram_credentials, BROKER_USER: brokers}
-        self._users = CredentialStore(users, image.cluster_secret.encode())
-        return self._users
+        if kept is None or seen[0] is not self._seen[0] or seen[1] != self._seen[1]:
+            brokers = {BROKER_MECHANISM: _broker_credential(image.cluster_secret)}
+            users = {**image.scram_credentials, BROKER_USER: brokers}
+            kept = self._users = CredentialStore(users, image.cluster_secret.encode())
+            self._seen = seen
+        return kept
 
     def _check_mechanisms(self) -> None:
         where = f"listener={self.listener.name}"
