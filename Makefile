@@ -76,6 +76,10 @@ bench-groups: setup ## compare groups and transactions with Kafka's (ARGS="--qui
 bench-jobs: setup ## compare upkeep jobs with Kafka's cleaner and connector (ARGS="--quick --only compaction")
 	@$(BIN)/python -m tests.bench.jobs $(ARGS)
 
+.PHONY: produce-path
+produce-path: setup ## count the modules and functions of a produce request (ARGS=--list)
+	@$(BIN)/python -m tests.bench.produce_path $(ARGS)
+
 .PHONY: profile
 profile: setup ## sample a broker under produce load; writes bench-results/broker.speedscope.json (ARGS="--seconds 30")
 	@$(BIN)/python -m tests.bench.profile $(ARGS)
