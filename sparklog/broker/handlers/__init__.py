@@ -141,4 +141,4 @@ def _access(node: BrokerNode, context: RequestContext, api: int) -> Access | Non
     authorizer = node.authorization.current(node.metadata.image)
     if authorizer is None or node.is_broker(context):
         return None
-    return Access(authorizer, context, api)
+    return Access(authorizer, context, api, node.metrics)

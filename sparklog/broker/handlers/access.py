@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.core.terminal_text import printable
 from sparklog.protocol.api_keys import Api
@@ -32,11 +33,14 @@ _TYPE_NAMES: Final = {
 class Access:
     """Decides about the operations of one request. It uses the ACLs that are in force now."""
 
-    __slots__ = ("_api", "_authorizer", "_host", "_lines", "_principal")
+    __slots__ = ("_api", "_authorizer", "_host", "_lines", "_metrics", "_principal")
 
-    def __init__(self, authorizer: Authorizer, context: RequestContext, api: int) -> None:
-        """Decide for the sender of a request."""
+    def __init__(
+        self, authorizer: Authorizer, context: RequestContext, api: int, metrics: BrokerMetrics
+    ) -> None:
+        """Decide for the sender of a request; `metrics` counts the decisions."""
         self._authorizer = authorizer
+        self._metrics = metrics
         self._principal = context.principal
         self._host = context.client_host
         self._api = api
@@ -63,6 +67,7 @@ class Access:
         decision = self._authorizer.authorize(
             self._principal, self._host, operation, resource_type, name
         )
+        self._metrics.authorized(allowed=decision.allowed)
         level = logging.DEBUG if decision.allowed else TRACE if filters else logging.INFO
         if audit.isEnabledFor(level):
             self._log(level, decision, operation, resource_type, name, references)
@@ -70,9 +75,11 @@ class Access:
 
     def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
         """Return the same without a line in the audit log. Cost: one look-up in a dictionary."""
-        return self._authorizer.authorize(
+        decision = self._authorizer.authorize(
             self._principal, self._host, operation, resource_type, name
-        ).allowed
+        )
+        self._metrics.authorized(allowed=decision.allowed)
+        return decision.allowed
 
     def may_on_cluster(self, operation: AclOperation, *, filters: bool = False) -> bool:
         """Return whether the client may do an operation on the cluster."""

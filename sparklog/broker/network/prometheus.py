@@ -74,6 +74,7 @@ class _Families(Collector):
         yield _links(self._metrics)
         yield _refused_broker_calls(self._metrics)
         yield from _authentications(self._metrics)
+        yield from _authorizations(self._metrics)
         yield from _topics(self._metrics)
         yield from _requests(self._metrics)
         yield from _throttled(self._metrics)
@@ -111,6 +112,18 @@ def _authentications(metrics: BrokerMetrics) -> Iterator[Metric]:
             if success is succeeded:
                 family.add_metric((listener, mechanism), count)
         yield family
+
+
+def _authorizations(metrics: BrokerMetrics) -> Iterator[Metric]:
+    for word, count in (
+        ("allowed", metrics.allowed_operations),
+        ("denied", metrics.denied_operations),
+    ):
+        yield CounterMetricFamily(
+            f"kafka_server_authorizer_metrics_authorization_{word}",
+            f"Operations of clients that were {word}",
+            value=count,
+        )
 
 
 def _topics(metrics: BrokerMetrics) -> Iterator[Metric]:

@@ -386,6 +386,7 @@ class BrokerNode:
             return sum(1 for _ in unled)
 
         watch(Gauge.ACTIVE_CONTROLLER, active)
+        watch(Gauge.ACLS, lambda: len(metadata.image.acls))
         watch(Gauge.FETCH_SESSIONS, lambda: len(self.fetch_sessions))
         watch(Gauge.FETCH_SESSION_PARTITIONS, lambda: self.fetch_sessions.partitions)
         watch(Gauge.OFFLINE_PARTITIONS, offline)

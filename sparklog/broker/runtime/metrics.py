@@ -33,6 +33,7 @@ class Gauge(StrEnum):
     FETCH_SESSIONS = "kafka_server_fetchsessioncache_numincrementalfetchsessions"
     FETCH_SESSION_PARTITIONS = "kafka_server_fetchsessioncache_numincrementalfetchpartitionscached"
     CONNECTIONS = "kafka_server_socketservermetrics_connection_count"
+    ACLS = "kafka_server_authorizer_metrics_acls_total_count"
     TAIL_BYTES = "sparklog_tail_bytes"
     TAIL_BYTES_LIMIT = "sparklog_tail_bytes_limit"
     TAIL_WAITING = "sparklog_tail_waiting_appends"
@@ -81,6 +82,8 @@ class BrokerMetrics:
         self.broken_links: Callable[[], Mapping[int, bool]] = dict
         """By id of each other live broker: True if this broker cannot reach it."""
         self.unreadable_batches: Counter[str] = Counter()
+        self.allowed_operations = 0
+        self.denied_operations = 0
         self._gauges: dict[Gauge, Callable[[], float]] = {}
 
     def produced(self, topic: str, records: int, size_bytes: int) -> None:
@@ -131,6 +134,13 @@ class BrokerMetrics:
     def authentication(self, listener: str, mechanism: str, *, succeeded: bool) -> None:
         """Count a login, or a failed TLS handshake under the mechanism `TLS`."""
         self.authentications[listener, mechanism, succeeded] += 1
+
+    def authorized(self, *, allowed: bool) -> None:
+        """Count a decision of the authorizer."""
+        if allowed:
+            self.allowed_operations += 1
+        else:
+            self.denied_operations += 1
 
     def broker_call_refused(self, api: str) -> None:
         """Count a request from a client that only brokers may send."""

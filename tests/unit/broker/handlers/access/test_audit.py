@@ -110,3 +110,18 @@ def test_the_operations_of_a_client_are_not_logged(caplog: pytest.LogCaptureFixt
     (line,) = [one.getMessage() for one in caplog.records if one.name == LOGGER]
     assert line.endswith("based on rule SuperUser")
     assert "operation = DESCRIBE from" in line
+
+
+def test_allowed_and_denied_operations_are_counted() -> None:
+    async def story(node: ToyNode) -> None:
+        await new_topic(node, "a")
+        await new_topic(node, "b")
+        await grant(node, (Do.WRITE, Kind.TOPIC, "a"))
+        before = node.metrics.allowed_operations, node.metrics.denied_operations
+        for topic in ("a", "b", "a"):
+            await node.ask(produce(topic, (0, batch(b"x"))), ALICE)
+        await node.ask(produce("a", (0, batch(b"x"))), PEER)
+        after = node.metrics.allowed_operations, node.metrics.denied_operations
+        assert (after[0] - before[0], after[1] - before[1]) == (2, 1)
+
+    tell_guarded(story)
