@@ -296,6 +296,8 @@ class Connection(asyncio.Protocol):
             header = RequestHeader(Api.API_VERSIONS, 0, error.header.correlation_id)
             answer = frames.encode_response(header, self._service.refuse(error.header))
             return InFlightRequest(self, header, None, len(frame), done=True, answer_frame=answer)
+        if login is not None and not login.complete and header.api_key == Api.API_VERSIONS:
+            login.saw_api_versions(supported=True)
         return InFlightRequest(self, header, request, len(frame))
 
     def _start_next(self, exchange: InFlightRequest) -> bool:
@@ -307,8 +309,8 @@ class Connection(asyncio.Protocol):
             self._settle_soon()
             return True
         api = exchange.header.api_key
-        if self._login is not None:
-            self._check_login(self._login, api)
+        if self._login is not None and self._login.complete:
+            self._login.check_session(api)
         if len(self._exchanges) >= REQUESTS_MAX and api != Api.OFFSET_COMMIT:
             return False
         alone = api not in PIPELINED
@@ -333,12 +335,6 @@ class Connection(asyncio.Protocol):
         else:
             self.start_task(exchange, self._service.handle(request, self._context_of(exchange)))
         return True
-
-    def _check_login(self, login: ClientLogin, api: int) -> None:
-        if login.complete:
-            login.check_session(api)
-        elif api == Api.API_VERSIONS:
-            login.saw_api_versions(supported=True)
 
     async def _log_in(self, login: ClientLogin, exchange: InFlightRequest, request: Any) -> Any:
         """Answer one message of a login, and let the client in when it is complete."""

@@ -109,6 +109,17 @@ def test_a_large_request_is_rejected_before_the_login_only() -> None:
     serve(story, {**SASL_PLAIN, "sasl.server.max.receive.size": "1000"})
 
 
+def test_a_second_api_versions_before_the_login_ends_the_connection() -> None:
+    async def story(secured: Secured) -> None:
+        peer = await Peer.connect(secured.at("SASL_PLAINTEXT"))
+        await peer.ask(build_request(Api.API_VERSIONS, 0))
+        peer.writer.write(frames.encode_request(build_request(Api.API_VERSIONS, 0), 2, "test"))
+        assert await peer.closed()
+        assert len(secured.contexts) == 1
+
+    serve(story, SASL_PLAIN)
+
+
 def test_an_unknown_mechanism_is_answered_with_those_that_there_are() -> None:
     async def story(secured: Secured) -> None:
         peer = await Peer.connect(secured.at("SASL_PLAINTEXT"))
