@@ -322,8 +322,8 @@ class MetricsServer:
         loop = asyncio.get_running_loop()
         try:
             await loop.connect_accepted_socket(lambda: protocol, client, **more)
-        except OSError:  # a failed handshake
-            client.close()
+        except OSError:
+            pass  # a failed handshake; the loop has closed the socket
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -173,7 +173,14 @@ class Server:
                 continue
             host = host_of(peer)
             # Others have their turn between two connections, however many wait.
-            await asyncio.sleep(self._take(client, host, listener))
+            try:
+                pause_s = self._take(client, host, listener)
+            except Exception:
+                # One connection is lost; the listener must not be.
+                logger.exception("a connection was not accepted client=%s", host)
+                client.close()
+                pause_s = ACCEPT_RETRY_S
+            await asyncio.sleep(pause_s)
 
     def _take(self, client: socket.socket, host: str, listener: ServedListener) -> float:
         """Open, hold or close a connection; return the seconds until the next one is accepted."""
@@ -240,10 +247,13 @@ class Server:
                     ssl_shutdown_timeout=GOODBYE_S,
                 )
         except (OSError, TimeoutError) as error:
-            client.close()
+            # The loop owns the socket now and closes it; its number may have a new owner soon.
             self._forget(connection)
             if tls is not None:
                 self._failed_handshake(error, host, listener)
+        except Exception:
+            logger.exception("a connection was not opened client=%s", host)
+            self._forget(connection)
 
     def _failed_login(self, login: FailedLogin) -> None:
         kind = f"{login.listener} {login.mechanism} {login.reason.partition('.')[0]}"
