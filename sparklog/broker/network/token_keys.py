@@ -90,8 +90,11 @@ class TokenKeys:
         try:
             document = await asyncio.to_thread(read_jwks, self._url)
             self._cache.loaded(document, self._clock.now_ms())
-        except (InvalidConfig, Unavailable) as error:
+        except Exception as error:
+            # The task must go on: without it, new keys would never be read.
             self._cache.failed(self._clock.now_ms())
+            if not isinstance(error, InvalidConfig | Unavailable):
+                logger.exception("reading the keys failed")
             logger.warning(
                 "the keys of bearer tokens cannot be read, those before stay in use listener=%s %s",
                 self._listener.name,
