@@ -157,6 +157,7 @@ class ReplicaCluster:
             fetch_sessions=broker.sessions,
             throttle=ClientQuotas(self.settings, broker.metrics),
             is_broker=lambda context: context is INTERNAL,
+            image_for=lambda _: self.metadata.image,
         )
 
         async def serve(request: Any) -> Any:
