@@ -16,8 +16,8 @@ from sparklog.core.config.broker import STANDARD_AUTHORIZER
 from sparklog.protocol.api_keys import Api
 from sparklog.security.sasl.credentials import ScramMechanism
 from tests.cli.conftest import Cli
+from tests.harness.plain_requests import codes_of
 from tests.interop.brokers import Brokers
-from tests.interop.test_refusals_against_kafka import codes_of
 from tests.peers.kafka import KafkaCluster
 from tests.peers.kafka_tools import KafkaTools, ToolFailed
 

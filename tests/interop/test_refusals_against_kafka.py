@@ -6,7 +6,7 @@ One conversation of bad requests is held with both; then the codes they gave are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -22,6 +22,7 @@ from sparklog.client.errors import of_code
 from sparklog.client.routing import CoordinatorKind, ask_coordinators
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.protocol.api_keys import Api
+from tests.harness.plain_requests import codes_of
 from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
 from tests.peers.kafka import KafkaCluster
@@ -44,19 +45,6 @@ Parts = tuple[tuple[Any, tuple[int, ...]], ...]
 def brokers() -> Iterator[Brokers]:
     with Brokers(f"memory://{uuid4()}", settings=SETTINGS) as cluster:
         yield cluster
-
-
-def codes_of(answer: Any) -> list[int]:
-    """Return every error code of an answer, in the order of its fields."""
-    found: list[int] = []
-    for one in fields(answer):
-        value = getattr(answer, one.name)
-        if one.name.endswith("error_code"):
-            found.append(int(value))
-        elif isinstance(value, tuple):
-            for part in filter(is_dataclass, value):
-                found += codes_of(part)
-    return found
 
 
 class Talk:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from sparklog.broker.network.listener_sockets import EVERY_INTERFACE
+from sparklog.broker.network.listeners import PORT_MAX
 from sparklog.broker.runtime.async_store import unforced_store
 from sparklog.broker.runtime.diagnostics import LOG_VARIABLE, parse_log_levels
 from sparklog.core.config.broker import parse_broker_configs
@@ -35,7 +36,6 @@ from sparklog.spark.serve.job import ServeJob
 from sparklog.spark.serve.security import add_security_options, serve_security
 from sparklog.store.open import open_store
 
-PORT_MAX = 65_535
 BROKER_ID_MAX = 2**31 - 1
 OWN_CONFIGS = {
     "node.id": "--first-broker-id",

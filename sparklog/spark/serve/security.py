@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from sparklog.broker.network.listeners import PORT_MAX
 from sparklog.core.errors import InvalidRequest
 from sparklog.security.protocol import SecurityProtocol
 from sparklog.spark.serve.broker_plan import MoreListener
@@ -26,7 +27,6 @@ _LISTENER: Final = re.compile(
     r"([A-Za-z][A-Za-z0-9_]*)=([A-Z_]+)://(\[[0-9A-Fa-f:.]+\]|[^:/\[\],@]*):([0-9]{1,5})"
     r"(?:@(\[[0-9A-Fa-f:.]+\]|[^:/\[\],@]+))?"
 )
-PORT_MAX: Final = 65_535
 
 
 @dataclass(frozen=True, slots=True)
