@@ -209,7 +209,7 @@ class Admin(Closeable):
         return groups_with_configs(self._brokers)
 
     def client_quotas(self) -> Quotas:
-        """Return the configured quotas, in bytes per second at each broker, by entity.
+        """Return the configured quotas, which hold at each broker, by entity.
 
         Raises:
             InvalidRequest: the brokers do not support this call. Unavailable: no broker responds.
@@ -223,7 +223,7 @@ class Admin(Closeable):
 
         Args:
             parts: a name of type `client-id`, `user` or both; None stands for all others.
-            changes: `producer_byte_rate` and `consumer_byte_rate`, in bytes per second.
+            changes: by the names in `core.quotas`; the bytes or partitions per second.
 
         Raises:
             InvalidRequest, OutcomeUnknown, Unavailable.

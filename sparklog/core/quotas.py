@@ -1,25 +1,26 @@
 """Client quotas, and the token buckets that enforce them. Pure.
 
-A client quota is the bytes per second that a client may send or read, by user and client id.
+A client quota limits a rate of a client, by user and client id. It is the bytes per second that the
+client may send or read, or the partitions per second that it may create and delete.
 
 An entity is a user, a client id, or both; the name None stands for all without a quota of their
 own. The most specific quota of a client applies, in Kafka's order. Clients with a shared quota
 share its bytes. A user's quota is shared by all clients of the user. A quota with a client id, or
-for all client ids, applies to each client id separately. Values are bytes per second at each
-broker.
+for all client ids, applies to each client id separately. Values hold at each broker.
 
 An IP address is an entity as well. Its quota is the connections per second that it may open.
 
 `TokenBucket` limits a rate. A caller that overdraws waits until the balance is positive. Its times
 are seconds of any clock that never goes back.
 
-Source: KIP-13, KIP-55, KIP-546, KIP-612; Kafka's documentation, section Quotas.
+Source: KIP-13, KIP-55, KIP-546, KIP-599, KIP-612; Kafka's documentation, section Quotas.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
+from math import inf
 from typing import Final, NamedTuple
 
 from sparklog.core.errors import InvalidRequest
@@ -33,19 +34,23 @@ CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
+CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
+"""Partitions per second, added up over CreateTopics, DeleteTopics and CreatePartitions."""
 CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
-QUOTA_KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
+QUOTA_KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE)
 """Those of users and client ids."""
 IP_QUOTA_KEYS: Final = (CONNECTION_CREATION_RATE,)
 CONNECTIONS_PER_S_MAX: Final = 2**31 - 1
-_NOT_HELD: Final = frozenset({"request_percentage", "controller_mutation_rate"})
+_NOT_HELD: Final = frozenset({"request_percentage"})
 """Kafka's other quotas, which brokers here do not enforce."""
+_FRACTIONS: Final = frozenset({CONTROLLER_MUTATION_RATE})
+"""Quotas whose value may be any number above zero; the others are whole."""
 
 
 class Limit(NamedTuple):
     """A quota that applies to a client."""
 
-    bytes_per_s: float
+    per_s: float
     shared_by: tuple[str | None, str | None]
     """User and client id; None where the quota is for all of them together."""
 
@@ -112,9 +117,14 @@ def check_quota(entity: QuotaEntity, key: str, value: float) -> None:
     """Reject an invalid quota.
 
     Raises:
-        InvalidRequest: see `check_quota_key`; or the value is not a whole number in its range.
+        InvalidRequest: see `check_quota_key`; or the value is not a number in its range, or not a
+            whole one.
     """
     check_quota_key(entity, key)
+    if key in _FRACTIONS:
+        if not 0 < value < inf:
+            raise InvalidRequest(f"a rate is a number above 0. quota={key} value={value}")
+        return
     least, most = (1, 2**63 - 1) if key != CONNECTION_CREATION_RATE else (0, CONNECTIONS_PER_S_MAX)
     if not least <= value <= most or value != int(value):
         what = "connections" if key == CONNECTION_CREATION_RATE else "bytes"
@@ -171,12 +181,20 @@ class TokenBucket:
         """Take an amount, overdrawing if need be; return the seconds to wait afterwards."""
         self._fill(now_s)
         self._left -= amount
-        return max(0.0, -self._left / self.per_s)
+        return self._owed_s()
+
+    def wait_s(self, now_s: float) -> float:
+        """Return the seconds until nothing is overdrawn."""
+        self._fill(now_s)
+        return self._owed_s()
 
     def is_full(self, now_s: float) -> bool:
         """Return True if the bucket is full, as if nothing had ever been taken."""
         self._fill(now_s)
         return self._left >= self.per_s * self.burst_s
+
+    def _owed_s(self) -> float:
+        return max(0.0, -self._left / self.per_s)
 
     def _fill(self, now_s: float) -> None:
         come = max(0.0, now_s - self._at_s) * self.per_s

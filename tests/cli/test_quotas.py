@@ -16,14 +16,15 @@ def test_quotas_are_set_described_and_deleted_in_kafka_configs_words(cli: Cli) -
     by_type = ("--entity-type", "clients", "--entity-name", "billing")
     altered = cli.ok("configs", "--alter", *by_type, "--add-config", RATE)
     assert altered.text == "Completed updating config for client billing.\n"
-    cli.ok("configs", "--alter", "--client", "billing", "--add-config", "consumer_byte_rate=2048")
+    more = "consumer_byte_rate=2048,controller_mutation_rate=0.5"
+    cli.ok("configs", "--alter", "--client", "billing", "--add-config", more)
     default = cli.ok("configs", "--alter", "--client-defaults", "--add-config", RATE)
     assert default.text == "Completed updating default config for clients in the cluster.\n"
     cli.ok("configs", "--alter", "--user", "u", "--client", "c", "--add-config", RATE)
     cli.ok("configs", "--alter", "--entity-type", "users", "--entity-default", "--add-config", RATE)
     billing = (
         "Quota configs for client-id 'billing' are "
-        "consumer_byte_rate=2048.0, producer_byte_rate=1024.0"
+        "consumer_byte_rate=2048.0, controller_mutation_rate=0.5, producer_byte_rate=1024.0"
     )
     told = "are producer_byte_rate=1024.0"
     pair = f"Quota configs for user-principal 'u', client-id 'c' {told}"
@@ -38,11 +39,15 @@ def test_quotas_are_set_described_and_deleted_in_kafka_configs_words(cli: Cli) -
     (document,) = cli.ok("configs", "--describe", "--client", "billing", "--json").documents
     assert document == {
         "entity": {"client-id": "billing"},
-        "quotas": {"consumer_byte_rate": 2048.0, "producer_byte_rate": 1024.0},
+        "quotas": {
+            "consumer_byte_rate": 2048.0,
+            "controller_mutation_rate": 0.5,
+            "producer_byte_rate": 1024.0,
+        },
     }
     cli.ok(
         "configs", "--alter", "--client", "billing",
-        "--delete-config", "producer_byte_rate,consumer_byte_rate",
+        "--delete-config", "producer_byte_rate,consumer_byte_rate,controller_mutation_rate",
     )  # fmt: skip
     assert cli.ok("configs", "--describe", "--client", "billing").lines == []
 

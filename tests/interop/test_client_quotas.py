@@ -14,15 +14,21 @@ import confluent_kafka as ck
 import pytest
 
 import sparklog
+from sparklog.broker.runtime.environment import Address
+from sparklog.client.addresses import bootstrap_addresses
 from sparklog.client.admin import Admin
 from sparklog.core.quotas import (
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
     entity_of,
 )
+from tests.harness import handler_requests
+from tests.harness.plain_requests import codes_of
 from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
+from tests.interop.test_closed_to_clients import ask
 from tests.peers.kafka import KafkaCluster
 from tests.peers.kafka_tools import KafkaTools, ToolFailed
 
@@ -44,7 +50,7 @@ def brokers() -> Iterator[Brokers]:
 
 def test_kafkas_tool_prints_the_same_for_both(brokers: Brokers, kafka: KafkaCluster) -> None:
     def conversation(tool: KafkaTools) -> list[list[str]]:
-        rates = "producer_byte_rate=1024,consumer_byte_rate=2048"
+        rates = "producer_byte_rate=1024,consumer_byte_rate=2048,controller_mutation_rate=0.5"
         one = ("--entity-type", "clients", "--entity-name", "a")
         default = ("--entity-type", "clients", "--entity-default")
         both = ("--entity-type", "users", "--entity-name", "u", *one)
@@ -60,13 +66,20 @@ def test_kafkas_tool_prints_the_same_for_both(brokers: Brokers, kafka: KafkaClus
             sorted(tool(CONFIGS, "--describe", "--entity-type", "clients")),
             tool(CONFIGS, "--alter", *both, "--delete-config", "producer_byte_rate"),
             tool(CONFIGS, "--alter", *default, "--delete-config", "consumer_byte_rate"),
-            tool(CONFIGS, "--alter", *one, "--delete-config", "producer_byte_rate"),
+            tool(
+                CONFIGS,
+                "--alter",
+                *one,
+                "--delete-config",
+                "producer_byte_rate,controller_mutation_rate",
+            ),
             tool(CONFIGS, "--describe", *one),
         ]
 
     told = conversation(KafkaTools(brokers.bootstrap))
     assert told == conversation(KafkaTools(kafka.bootstrap))
-    assert any("producer_byte_rate=1024.0" in line for line in told[3])
+    for rate in ("producer_byte_rate=1024.0", "controller_mutation_rate=0.5"):
+        assert any(rate in line for line in told[3])
     with Admin(brokers.bootstrap) as ours, Admin(kafka.bootstrap) as theirs:
         left = {entity_of({"client-id": "a"}): {CONSUMER_BYTE_RATE: 2048.0}}
         assert ours.client_quotas() == theirs.client_quotas() == left
@@ -74,6 +87,50 @@ def test_kafkas_tool_prints_the_same_for_both(brokers: Brokers, kafka: KafkaClus
             admin.alter_client_quotas({"client-id": "a"}, {CONSUMER_BYTE_RATE: None})
         # Each broker describes its own image of the metadata log, here as in Kafka.
         eventually(lambda: not ours.client_quotas() and not theirs.client_quotas(), "no quota")
+
+
+def changed(bootstrap: str) -> list[tuple[int, float]]:
+    """Change topics under a quota of 0.5; return the code and the throttle time of each answer."""
+    name, at = f"m-{uuid4().hex[:8]}", bootstrap_addresses(bootstrap)[0]
+    entity, quota = {"client-id": name}, {CONTROLLER_MUTATION_RATE: 0.5}
+    with Admin(bootstrap) as admin:
+        admin.alter_client_quotas(entity, quota)
+        eventually(
+            lambda: admin.client_quotas().get(entity_of(entity)) == quota, "the quota is known"
+        )
+
+    def said(request: Any) -> tuple[int, float]:
+        answer = ask(Address(at.host, at.port), request, name)
+        return max(codes_of(answer)), answer.throttle_time.total_seconds()
+
+    create = handler_requests.create_topics
+    said_of = [
+        said(create(f"{name}-a", partitions=5)),
+        said(create(f"{name}-b", partitions=2)),
+        said(create(f"{name}-c")),
+        said(create(f"{name}-c", validate_only=True)),
+        said(create(f"{name}-b")),
+        said(handler_requests.create_partitions(f"{name}-a", 6)),
+        said(handler_requests.delete_topics(f"{name}-a")),
+        said(create(f"{name}-d", version=5)),
+        said(handler_requests.delete_topics(f"{name}-d", version=4)),
+    ]
+    with Admin(bootstrap) as admin:
+        admin.alter_client_quotas(entity, {CONTROLLER_MUTATION_RATE: None})
+        for topic in ("a", "b"):
+            admin.delete_topic(f"{name}-{topic}")
+    return said_of
+
+
+def test_changes_over_the_quota_get_kafkas_answers(brokers: Brokers, kafka: KafkaCluster) -> None:
+    ours, theirs = changed(brokers.bootstrap), changed(kafka.bootstrap)
+    over, exists = 89, 36
+    assert [code for code, _ in theirs] == [0, 0, over, over, exists, over, over, 0, 0]
+    assert [code for code, _ in ours] == [code for code, _ in theirs]
+    for (code, own_s), (_, their_s) in zip(ours, theirs, strict=True):
+        # The second that requests to a busy Kafka take pays for half a partition.
+        assert own_s == pytest.approx(their_s, abs=2.5), (code, ours, theirs)
+        assert bool(own_s) == bool(their_s)
 
 
 def test_kafkas_tool_gets_kafkas_error_without_acls(brokers: Brokers, kafka: KafkaCluster) -> None:

@@ -97,7 +97,7 @@ def test_clients_that_share_a_quota_pay_for_each_other(
                 assert not wait
                 continue
             spent[limit.shared_by] += size
-            owed_s = spent[limit.shared_by] / limit.bytes_per_s - SECONDS_AT_ONCE
+            owed_s = spent[limit.shared_by] / limit.per_s - SECONDS_AT_ONCE
             assert abs(wait.total_seconds() - max(0.0, owed_s)) < 1.0
 
     asyncio.run(story())

@@ -1,4 +1,4 @@
-"""Waits until leaders serve partitions that were just created."""
+"""Created partitions: the quota of the client for them, and the wait until they have leaders."""
 
 from __future__ import annotations
 
@@ -6,11 +6,21 @@ import asyncio
 from collections.abc import Iterable
 from datetime import timedelta
 
+from sparklog.broker.network.quotas import ControllerMutationQuota
 from sparklog.broker.node.node import BrokerNode
+from sparklog.broker.runtime.request import RequestContext
 from sparklog.cluster.metadata.image import Topic
 from sparklog.cluster.metadata.records import NO_LEADER
 
 MILLISECOND = timedelta(milliseconds=1)
+
+
+def mutation_quota(
+    node: BrokerNode, context: RequestContext, *, strict: bool
+) -> ControllerMutationQuota:
+    """Return the quota of a request that creates or deletes partitions. Brokers have none."""
+    quotas = {} if node.is_broker(context) else node.metadata.image.client_quotas
+    return node.throttle.mutations(quotas, context, strict=strict)
 
 
 async def until_led(node: BrokerNode, names: Iterable[str], within: timedelta) -> None:

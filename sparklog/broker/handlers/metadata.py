@@ -29,6 +29,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from sparklog.broker.coordinator.internal_topics import InternalTopic
+from sparklog.broker.handlers.created_partitions import mutation_quota
 from sparklog.broker.handlers.request_parts import decide_apart, named_or_identified, topic_known_as
 from sparklog.broker.handlers.responses import (
     CLUSTER_OPERATIONS,
@@ -41,6 +42,7 @@ from sparklog.broker.handlers.responses import (
     listed,
     message_of,
 )
+from sparklog.broker.network.quotas import ControllerMutationQuota, ThrottlingQuotaExceeded
 from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.cluster.metadata import changes
@@ -75,8 +77,9 @@ async def metadata(node: BrokerNode, request: Any, context: RequestContext) -> A
     version = request.__version__
     asks_all = request.topics is None or (version == 0 and not request.topics)
     refused: dict[str, SparklogError] = {}
+    quota = mutation_quota(node, context, strict=True)
     if not asks_all:
-        image, refused = await _with_missing(node, request, image)
+        image, refused = await _with_missing(node, request, image, quota)
     shown = node.reachability.for_clients(image)
     if _names_others(node, shown, None if asks_all else request.topics):
         await node.reachability.wait_for_news()
@@ -91,7 +94,7 @@ async def metadata(node: BrokerNode, request: Any, context: RequestContext) -> A
     if getattr(request, "include_cluster_authorized_operations", False):
         values["cluster_authorized_operations"] = CLUSTER_OPERATIONS
     return answer.response(
-        throttle_time=NO_THROTTLE,
+        throttle_time=quota.throttle_time(),
         brokers=listed(
             answer,
             "MetadataResponseBroker",
@@ -107,9 +110,12 @@ async def metadata(node: BrokerNode, request: Any, context: RequestContext) -> A
 
 
 async def _with_missing(
-    node: BrokerNode, request: Any, image: MetadataImage
+    node: BrokerNode, request: Any, image: MetadataImage, quota: ControllerMutationQuota
 ) -> tuple[MetadataImage, dict[str, SparklogError]]:
-    """Create missing topics; return the new image, and the error of each that was not created."""
+    """Create missing topics; return the new image, and the error of each that was not created.
+
+    A topic over the client's quota is created when the client asks for it after its wait.
+    """
     named = {key for t in request.topics if isinstance(key := _key_of(t), str)}
     missing = named - image.topics.keys() - CLOSED_TOPICS
     if not missing or not getattr(request, "allow_auto_topic_creation", True):
@@ -120,25 +126,32 @@ async def _with_missing(
     names = sorted(missing)
     decided = await decide_apart(
         node.metadata,
-        {name: partial(_create_missing, node, name) for name in names[:at_once]},
+        {name: partial(_create_missing, node, name, quota) for name in names[:at_once]},
         ExistingTopics,
     )
     later = LeaderNotAvailable("the topic is created when it is asked for again")
-    return decided.image, {**decided.refused, **dict.fromkeys(names[at_once:], later)}
+    over_quota = [n for n, e in decided.refused.items() if isinstance(e, ThrottlingQuotaExceeded)]
+    postponed = dict.fromkeys((*names[at_once:], *over_quota), later)
+    return decided.image, {**decided.refused, **postponed}
 
 
-def _create_missing(node: BrokerNode, name: str, existing: ExistingTopics) -> list[Any]:
+def _create_missing(
+    node: BrokerNode, name: str, quota: ControllerMutationQuota, existing: ExistingTopics
+) -> list[Any]:
     if name in existing.image.topics:
         return []  # another request created it first
-    return changes.create_topic(
+    partitions = node.config.whole("num.partitions")
+    records = changes.create_topic(
         existing.image,
         name,
         new_topic_id(node.environment.entropy),
-        node.config.whole("num.partitions"),
+        partitions,
         {},
         default_replication_factor=node.config.whole("default.replication.factor"),
         existing=existing,
     )
+    quota.accept(name, partitions)
+    return records
 
 
 def _names_others(node: BrokerNode, image: MetadataImage, asked: Sequence[Any] | None) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from sparklog.broker.handlers.created_partitions import until_led
+from sparklog.broker.handlers.created_partitions import mutation_quota, until_led
 from sparklog.broker.handlers.request_parts import (
     UnknownTopicId,
     decide_apart,
@@ -26,12 +26,12 @@ from sparklog.broker.handlers.request_parts import (
     refusing,
 )
 from sparklog.broker.handlers.responses import (
-    NO_THROTTLE,
     code_of,
     error_fields,
     message_of,
     named_twice,
 )
+from sparklog.broker.network.quotas import ControllerMutationQuota
 from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.metadata_access import Decision
 from sparklog.broker.runtime.request import RequestContext
@@ -55,6 +55,8 @@ from sparklog.protocol.messages.builder import ResponseBuilder
 from sparklog.protocol.topic_ids import topic_id_of, uuid_of
 
 DEFAULT = -1
+CREATE_STRICT_SINCE, DELETE_STRICT_SINCE, GROW_STRICT_SINCE = 6, 5, 3
+"""Versions from which on a client gets an error for a change over its quota (KIP-599)."""
 
 
 async def create_topics(node: BrokerNode, request: Any, context: RequestContext) -> Any:
@@ -63,8 +65,9 @@ async def create_topics(node: BrokerNode, request: Any, context: RequestContext)
     times = Counter(t.name for t in request.topics)
     total = sum(_partitions(node, t) for t in request.topics)
     validate_only = getattr(request, "validate_only", False)
+    quota = mutation_quota(node, context, strict=answer.version >= CREATE_STRICT_SINCE)
     decisions: dict[str, Callable[[ExistingTopics], list[Record]]] = {
-        t.name: partial(_create, node, t, total)
+        t.name: partial(_create, node, t, total, quota)
         if times[t.name] == 1
         else refusing(named_twice("topic", t.name))
         for t in request.topics
@@ -76,7 +79,7 @@ async def create_topics(node: BrokerNode, request: Any, context: RequestContext)
         created = [name for name in decisions if name not in decided.refused]
         await until_led(node, created, request.timeout)
     return answer.response(
-        throttle_time=NO_THROTTLE,
+        throttle_time=quota.throttle_time(),
         topics=tuple(
             _result(answer, name, decided.refused.get(name), decided.image.topics.get(name))
             for name in decisions
@@ -93,7 +96,13 @@ def _partitions(node: BrokerNode, wanted: Any) -> int:
     return max(0, int(wanted.num_partitions))
 
 
-def _create(node: BrokerNode, wanted: Any, total: int, existing: ExistingTopics) -> list[Record]:
+def _create(
+    node: BrokerNode,
+    wanted: Any,
+    total: int,
+    quota: ControllerMutationQuota,
+    existing: ExistingTopics,
+) -> list[Record]:
     changes.check_partitions_created(total)
     configs = _configs(wanted)
     partitions, factor = wanted.num_partitions, wanted.replication_factor
@@ -102,7 +111,7 @@ def _create(node: BrokerNode, wanted: Any, total: int, existing: ExistingTopics)
             "with an assignment, partitions and replication factor are -1. "
             f"topic={wanted.name} partitions={partitions} replication_factor={factor}"
         )
-    return changes.create_topic(
+    records = changes.create_topic(
         existing.image,
         wanted.name,
         new_topic_id(node.environment.entropy),
@@ -113,6 +122,8 @@ def _create(node: BrokerNode, wanted: Any, total: int, existing: ExistingTopics)
         default_replication_factor=node.config.whole("default.replication.factor"),
         existing=existing,
     )
+    quota.accept(wanted.name, _partitions(node, wanted))
+    return records
 
 
 def _configs(wanted: Any) -> dict[str, str]:
@@ -185,8 +196,9 @@ async def delete_topics(node: BrokerNode, request: Any, context: RequestContext)
     answer = ResponseBuilder.to(request)
     asked = _asked(request)
     first = {one: place for place, one in reversed(list(enumerate(asked)))}
+    quota = mutation_quota(node, context, strict=answer.version >= DELETE_STRICT_SINCE)
     decisions: dict[int, Decision] = {
-        place: _decision(node, name, topic_id, first[name, topic_id] < place)
+        place: _decision(node, name, topic_id, first[name, topic_id] < place, quota)
         for place, (name, topic_id) in enumerate(asked)
     }
     known = [_topic(node.metadata.image, name, topic_id) for name, topic_id in asked]
@@ -197,7 +209,7 @@ async def delete_topics(node: BrokerNode, request: Any, context: RequestContext)
         results.append(_delete_topics_result(answer, name, topic_id, topic, error))
         if error is None and topic is not None:
             node.background(_delete_objects(node, topic), f"delete objects of {topic.name}")
-    return answer.response(throttle_time=NO_THROTTLE, responses=tuple(results))
+    return answer.response(throttle_time=quota.throttle_time(), responses=tuple(results))
 
 
 def _asked(request: Any) -> list[tuple[str | None, str | None]]:
@@ -216,7 +228,13 @@ def _topic(image: MetadataImage, name: str | None, topic_id: str | None) -> Topi
     return image.topic_of(topic_id) if topic_id is not None else None
 
 
-def _decision(node: BrokerNode, name: str | None, topic_id: str | None, repeated: bool) -> Decision:
+def _decision(
+    node: BrokerNode,
+    name: str | None,
+    topic_id: str | None,
+    repeated: bool,
+    quota: ControllerMutationQuota,
+) -> Decision:
     if not node.config.flag("delete.topic.enable"):
         return refusing(
             TopicDeletionDisabled("this broker deletes none: delete.topic.enable=false")
@@ -225,16 +243,23 @@ def _decision(node: BrokerNode, name: str | None, topic_id: str | None, repeated
         return refusing(InvalidRequest(f"give a name or an id. name={name} topic_id={topic_id}"))
     if repeated:
         return refusing(named_twice("topic", name or str(topic_id)))
-    return partial(_delete, name, topic_id)
+    return partial(_delete, name, topic_id, quota)
 
 
-def _delete(name: str | None, topic_id: str | None, image: MetadataImage) -> list[Record]:
+def _delete(
+    name: str | None,
+    topic_id: str | None,
+    quota: ControllerMutationQuota,
+    image: MetadataImage,
+) -> list[Record]:
     if name is None:
         topic = _topic(image, name, topic_id)
         if topic is None:
             raise UnknownTopicId(f"no topic has this id. topic_id={topic_id}")
         name = topic.name
-    return changes.delete_topic(image, name)
+    records = changes.delete_topic(image, name)
+    quota.accept((name, topic_id), image.topics[name].partitions)
+    return records
 
 
 def _delete_topics_result(
@@ -288,8 +313,9 @@ async def create_partitions(node: BrokerNode, request: Any, context: RequestCont
     total = sum(
         max(0, t.count - topics[t.name].partitions) for t in request.topics if t.name in topics
     )
+    quota = mutation_quota(node, context, strict=answer.version >= GROW_STRICT_SINCE)
     decisions: dict[str, Callable[[ExistingTopics], list[Record]]] = {
-        t.name: partial(_grow, node, t, total)
+        t.name: partial(_grow, node, t, total, quota)
         if times[t.name] == 1
         else refusing(named_twice("topic", t.name))
         for t in request.topics
@@ -301,7 +327,7 @@ async def create_partitions(node: BrokerNode, request: Any, context: RequestCont
         grown = [name for name in decisions if name not in decided.refused]
         await until_led(node, grown, request.timeout)
     return answer.response(
-        throttle_time=NO_THROTTLE,
+        throttle_time=quota.throttle_time(),
         results=tuple(
             answer.entity(
                 "CreatePartitionsTopicResult",
@@ -313,10 +339,16 @@ async def create_partitions(node: BrokerNode, request: Any, context: RequestCont
     )
 
 
-def _grow(node: BrokerNode, wanted: Any, total: int, existing: ExistingTopics) -> list[Record]:
+def _grow(
+    node: BrokerNode,
+    wanted: Any,
+    total: int,
+    quota: ControllerMutationQuota,
+    existing: ExistingTopics,
+) -> list[Record]:
     changes.check_partitions_created(total)
     assignment = wanted.assignments
-    return changes.add_partitions(
+    records = changes.add_partitions(
         existing.image,
         wanted.name,
         wanted.count,
@@ -324,3 +356,6 @@ def _grow(node: BrokerNode, wanted: Any, total: int, existing: ExistingTopics) -
         default_replication_factor=node.config.whole("default.replication.factor"),
         existing=existing,
     )
+    added = wanted.count - existing.image.topics[wanted.name].partitions
+    quota.accept(wanted.name, added)
+    return records

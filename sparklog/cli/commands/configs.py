@@ -1,7 +1,7 @@
 """`sparklog configs`: kafka-configs for topics, brokers and groups, and for clients by `quotas`.
 
-For clients and users, `sparklog configs` handles their quotas of bytes per second, and for IP
-addresses the connections per second.
+For clients and users, `sparklog configs` handles their quotas of bytes and partitions per second,
+and for IP addresses the connections per second.
 """
 
 from __future__ import annotations

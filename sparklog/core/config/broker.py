@@ -113,6 +113,25 @@ _QUOTAS = (
         unit="s",
         at_least=1,
     ),
+    Setting(
+        "controller.quota.window.num",
+        SettingType.INT,
+        11,
+        Effect.BROKER,
+        "With controller.quota.window.size.seconds: a client may create and delete at once what "
+        "controller_mutation_rate allows it in so many windows.",
+        unit="windows",
+        at_least=1,
+    ),
+    Setting(
+        "controller.quota.window.size.seconds",
+        SettingType.INT,
+        1,
+        Effect.BROKER,
+        "See controller.quota.window.num.",
+        unit="s",
+        at_least=1,
+    ),
 )
 
 _TOPICS = (

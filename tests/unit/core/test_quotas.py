@@ -10,8 +10,10 @@ from sparklog.core.errors import InvalidRequest
 from sparklog.core.quotas import (
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
     Limit,
+    TokenBucket,
     check_quota,
     connection_rates,
     entity_of,
@@ -68,6 +70,21 @@ def test_quotas_exist_only_for_users_clients_and_addresses(parts: dict[str, str 
 def test_a_rate_is_a_whole_number_from_one_on(value: float) -> None:
     with pytest.raises(InvalidRequest, match="whole number"):
         check_quota(CLIENT, PRODUCER_BYTE_RATE, value)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, inf, nan])
+def test_a_rate_of_changes_is_any_number_above_zero(value: float) -> None:
+    with pytest.raises(InvalidRequest, match="a number above 0"):
+        check_quota(CLIENT, CONTROLLER_MUTATION_RATE, value)
+    check_quota(CLIENT, CONTROLLER_MUTATION_RATE, 0.25)
+
+
+def test_an_overdrawn_bucket_reports_the_wait_without_a_charge() -> None:
+    bucket = TokenBucket(per_s=2.0, burst_s=5.0, now_s=100.0)
+    assert bucket.wait_s(100.0) == 0.0
+    assert bucket.spend(14.0, 100.0) == 2.0
+    assert bucket.wait_s(101.0) == bucket.wait_s(101.0) == 1.0
+    assert bucket.wait_s(102.0) == 0.0
 
 
 def test_unsupported_quota_and_unknown_quota_get_different_errors() -> None:
