@@ -29,6 +29,7 @@ from sparklog.broker.network.advertised_address import Reach
 from sparklog.broker.network.broker_client import TcpNetwork
 from sparklog.broker.network.login import LoginTools
 from sparklog.broker.network.prometheus import MetricsServer
+from sparklog.broker.network.request_time import RequestTime, TimedClients
 from sparklog.broker.network.served_listeners import BrokerListeners
 from sparklog.broker.network.server import Server
 from sparklog.broker.node.node import BrokerNode, node_id
@@ -142,6 +143,11 @@ class _AwaitedNode:
             return False
         return handlers.begin_produce(self.born.result(), asked, reply, context)
 
+    def request_time(self, context: RequestContext, api: int) -> RequestTime | None:
+        if not self.born.done():
+            return None
+        return handlers.request_time(self.born.result(), context, api)
+
 
 async def _serve(
     store: ThreadedStore,
@@ -178,7 +184,8 @@ async def _serve(
             raise ExpectedClose("the address leads here: there is nothing more to say")
         return await handlers.handle(await awaited.node(), request, context)
 
-    server = Server(handle, handlers.refuse, config, metrics, awaited.begin_produce)
+    timed = TimedClients(awaited.request_time)
+    server = Server(handle, handlers.refuse, config, metrics, awaited.begin_produce, timed)
     page = MetricsServer(
         metrics, lambda: debug_state(awaited.born.result()), listeners.metrics_tls()
     )
@@ -187,6 +194,7 @@ async def _serve(
         address, bound = opened.inter_broker, opened.bound
         node = BrokerNode(config, environment, address, metrics=metrics, endpoints=opened.endpoints)
         server.in_force = node.settings_in_force
+        node.metadata.subscribe(lambda image: timed.saw(image.client_quotas))
         server.client_quotas = lambda: node.metadata.image.client_quotas
         awaited.born.set_result(node)
         reach.try_own(address, bound)

@@ -1,7 +1,8 @@
 """Client quotas, and the token buckets that enforce them. Pure.
 
-A client quota limits a rate of a client, by user and client id. It is the bytes per second that the
-client may send or read, or the partitions per second that it may create and delete.
+A client quota limits a rate of a client, by user and client id. It may be the bytes per second that
+the client sends or reads. Others are the share of a thread's time that its requests take, and the
+partitions per second that it creates and deletes.
 
 An entity is a user, a client id, or both; the name None stands for all without a quota of their
 own. The most specific quota of a client applies, in Kafka's order. Clients with a shared quota
@@ -13,7 +14,7 @@ An IP address is an entity as well. Its quota is the connections per second that
 `TokenBucket` limits a rate. A caller that overdraws waits until the balance is positive. Its times
 are seconds of any clock that never goes back.
 
-Source: KIP-13, KIP-55, KIP-546, KIP-599, KIP-612; Kafka's documentation, section Quotas.
+Source: KIP-13, KIP-55, KIP-124, KIP-546, KIP-599, KIP-612; Kafka's documentation, section Quotas.
 """
 
 from __future__ import annotations
@@ -34,16 +35,21 @@ CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
+REQUEST_PERCENTAGE: Final = "request_percentage"
+"""The time of a broker's event loop for a client, as a percentage: 100 is all of it."""
 CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
 """Partitions per second, added up over CreateTopics, DeleteTopics and CreatePartitions."""
 CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
-QUOTA_KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE)
+QUOTA_KEYS: Final = (
+    PRODUCER_BYTE_RATE,
+    CONSUMER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    CONTROLLER_MUTATION_RATE,
+)
 """Those of users and client ids."""
 IP_QUOTA_KEYS: Final = (CONNECTION_CREATION_RATE,)
 CONNECTIONS_PER_S_MAX: Final = 2**31 - 1
-_NOT_HELD: Final = frozenset({"request_percentage"})
-"""Kafka's other quotas, which brokers here do not enforce."""
-_FRACTIONS: Final = frozenset({CONTROLLER_MUTATION_RATE})
+_FRACTIONS: Final = frozenset({REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE})
 """Quotas whose value may be any number above zero; the others are whole."""
 
 
@@ -97,14 +103,9 @@ def check_quota_key(entity: QuotaEntity, key: str) -> None:
     """Reject a key that is not a quota of an entity.
 
     Raises:
-        InvalidRequest: the entity has no such quota, or brokers do not enforce it.
+        InvalidRequest: the entity has no such quota.
     """
     keys = IP_QUOTA_KEYS if entity[0][0] == IP else QUOTA_KEYS
-    if key in _NOT_HELD:
-        raise InvalidRequest(
-            f"brokers do not hold clients to this quota; they do to {' and '.join(keys)}. "
-            f"quota={key}"
-        )
     if key not in keys:
         types = " and ".join(kind for kind, _ in entity)
         raise InvalidRequest(
@@ -168,19 +169,23 @@ def _both(user: str | None, client_id: str | None) -> QuotaEntity:
 class TokenBucket:
     """A rate per second, with a burst of `burst_s` seconds of the rate."""
 
-    __slots__ = ("_at_s", "_left", "burst_s", "per_s")
+    __slots__ = ("_at_s", "_left", "burst_s", "debt_max_s", "per_s")
 
-    def __init__(self, per_s: float, burst_s: float, now_s: float) -> None:
-        """Begin full, with the amount of `burst_s` seconds."""
+    def __init__(self, per_s: float, burst_s: float, now_s: float, debt_max_s: float = inf) -> None:
+        """Begin full, with the amount of `burst_s` seconds.
+
+        The bucket forgets a debt beyond the amount of `debt_max_s` seconds.
+        """
         self.per_s = per_s
         self.burst_s = burst_s
+        self.debt_max_s = debt_max_s
         self._left = per_s * burst_s
         self._at_s = now_s
 
     def spend(self, amount: float, now_s: float) -> float:
         """Take an amount, overdrawing if need be; return the seconds to wait afterwards."""
         self._fill(now_s)
-        self._left -= amount
+        self._left = max(self._left - amount, -self.per_s * self.debt_max_s)
         return self._owed_s()
 
     def wait_s(self, now_s: float) -> float:

@@ -16,7 +16,7 @@ def test_quotas_are_set_described_and_deleted_in_kafka_configs_words(cli: Cli) -
     by_type = ("--entity-type", "clients", "--entity-name", "billing")
     altered = cli.ok("configs", "--alter", *by_type, "--add-config", RATE)
     assert altered.text == "Completed updating config for client billing.\n"
-    more = "consumer_byte_rate=2048,controller_mutation_rate=0.5"
+    more = "consumer_byte_rate=2048,controller_mutation_rate=0.5,request_percentage=12.5"
     cli.ok("configs", "--alter", "--client", "billing", "--add-config", more)
     default = cli.ok("configs", "--alter", "--client-defaults", "--add-config", RATE)
     assert default.text == "Completed updating default config for clients in the cluster.\n"
@@ -24,7 +24,8 @@ def test_quotas_are_set_described_and_deleted_in_kafka_configs_words(cli: Cli) -
     cli.ok("configs", "--alter", "--entity-type", "users", "--entity-default", "--add-config", RATE)
     billing = (
         "Quota configs for client-id 'billing' are "
-        "consumer_byte_rate=2048.0, controller_mutation_rate=0.5, producer_byte_rate=1024.0"
+        "consumer_byte_rate=2048.0, controller_mutation_rate=0.5, "
+        "producer_byte_rate=1024.0, request_percentage=12.5"
     )
     told = "are producer_byte_rate=1024.0"
     pair = f"Quota configs for user-principal 'u', client-id 'c' {told}"
@@ -43,11 +44,13 @@ def test_quotas_are_set_described_and_deleted_in_kafka_configs_words(cli: Cli) -
             "consumer_byte_rate": 2048.0,
             "controller_mutation_rate": 0.5,
             "producer_byte_rate": 1024.0,
+            "request_percentage": 12.5,
         },
     }
     cli.ok(
         "configs", "--alter", "--client", "billing",
-        "--delete-config", "producer_byte_rate,consumer_byte_rate,controller_mutation_rate",
+        "--delete-config", "producer_byte_rate,consumer_byte_rate",
+        "--delete-config", "controller_mutation_rate,request_percentage",
     )  # fmt: skip
     assert cli.ok("configs", "--describe", "--client", "billing").lines == []
 
@@ -74,7 +77,7 @@ def test_quotas_of_addresses_are_set_described_and_deleted(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("quota", "why"),
     [
-        ("request_percentage=5", "do not hold clients to"),
+        ("request_percentage=-5", "a number above 0"),
         ("producer_byte_rate=0", "at least 1"),
         ("producer_bytes=1", "no such quota"),
     ],

@@ -22,6 +22,7 @@ from sparklog.core.quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
     entity_of,
 )
 from tests.harness import handler_requests
@@ -50,7 +51,10 @@ def brokers() -> Iterator[Brokers]:
 
 def test_kafkas_tool_prints_the_same_for_both(brokers: Brokers, kafka: KafkaCluster) -> None:
     def conversation(tool: KafkaTools) -> list[list[str]]:
-        rates = "producer_byte_rate=1024,consumer_byte_rate=2048,controller_mutation_rate=0.5"
+        rates = (
+            "producer_byte_rate=1024,consumer_byte_rate=2048,controller_mutation_rate=0.5,"
+            "request_percentage=12.5"
+        )
         one = ("--entity-type", "clients", "--entity-name", "a")
         default = ("--entity-type", "clients", "--entity-default")
         both = ("--entity-type", "users", "--entity-name", "u", *one)
@@ -71,14 +75,14 @@ def test_kafkas_tool_prints_the_same_for_both(brokers: Brokers, kafka: KafkaClus
                 "--alter",
                 *one,
                 "--delete-config",
-                "producer_byte_rate,controller_mutation_rate",
+                "producer_byte_rate,controller_mutation_rate,request_percentage",
             ),
             tool(CONFIGS, "--describe", *one),
         ]
 
     told = conversation(KafkaTools(brokers.bootstrap))
     assert told == conversation(KafkaTools(kafka.bootstrap))
-    for rate in ("producer_byte_rate=1024.0", "controller_mutation_rate=0.5"):
+    for rate in ("producer_byte_rate=1024.0", "controller_mutation_rate=0.5", "percentage=12.5"):
         assert any(rate in line for line in told[3])
     with Admin(brokers.bootstrap) as ours, Admin(kafka.bootstrap) as theirs:
         left = {entity_of({"client-id": "a"}): {CONSUMER_BYTE_RATE: 2048.0}}
@@ -87,6 +91,36 @@ def test_kafkas_tool_prints_the_same_for_both(brokers: Brokers, kafka: KafkaClus
             admin.alter_client_quotas({"client-id": "a"}, {CONSUMER_BYTE_RATE: None})
         # Each broker describes its own image of the metadata log, here as in Kafka.
         eventually(lambda: not ours.client_quotas() and not theirs.client_quotas(), "no quota")
+
+
+def busy_s(bootstrap: str) -> list[float]:
+    """Return throttle times: of a client over its quota of time, of another, without a quota."""
+    name, at = f"p-{uuid4().hex[:8]}", bootstrap_addresses(bootstrap)[0]
+    entity = {"client-id": name}
+
+    def said(named: str) -> float:
+        answer = ask(Address(at.host, at.port), handler_requests.metadata(None), named)
+        seconds: float = answer.throttle_time.total_seconds()
+        return seconds
+
+    with Admin(bootstrap) as admin:
+        admin.alter_client_quotas(entity, {REQUEST_PERCENTAGE: 0.001})
+        eventually(lambda: said(name) > 0.0, "the client is over its quota")
+        throttled = [said(name) for _ in range(5)]
+        other = said("other")
+        admin.alter_client_quotas(entity, {REQUEST_PERCENTAGE: None})
+        eventually(lambda: said(name) == 0.0, "the quota is gone")
+    return [*throttled, other]
+
+
+def test_a_busy_client_waits_for_one_window_at_most_as_in_kafka(
+    brokers: Brokers, kafka: KafkaCluster
+) -> None:
+    window_s = 1.0
+    for bootstrap in (kafka.bootstrap, brokers.bootstrap):
+        *throttled, other = busy_s(bootstrap)
+        assert throttled == [window_s] * 5
+        assert other == 0.0
 
 
 def changed(bootstrap: str) -> list[tuple[int, float]]:

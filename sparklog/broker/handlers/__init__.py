@@ -31,6 +31,7 @@ from sparklog.broker.handlers import (
 from sparklog.broker.handlers.access import Access, keeps_audit_lines_of_allowed
 from sparklog.broker.handlers.guard_table import GUARDS
 from sparklog.broker.handlers.guards import GuardedCall
+from sparklog.broker.network.request_time import RequestTime
 from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.request import Reply, RequestContext
 from sparklog.protocol.api_keys import Api
@@ -99,6 +100,17 @@ HANDLERS: Final[dict[Api, Handler]] = {
 """Every API of `protocol.api.APIS`, with who answers it."""
 
 refuse = metadata.refuse
+
+UNTIMED: Final = frozenset(
+    {Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE, Api.WRITE_TXN_MARKERS, Api.BROKER_HEARTBEAT}
+)
+"""APIs whose time no quota limits: logins, and actions of the cluster, as in Kafka."""
+
+
+def request_time(node: BrokerNode, context: RequestContext, api: int) -> RequestTime | None:
+    """Return what charges a client for the time of its request; None if that has no quota."""
+    time = node.throttle.request_time(node.metadata.image.client_quotas, context)
+    return None if time is None or api in UNTIMED or node.is_broker(context) else time
 
 
 def begin_produce(

@@ -26,6 +26,7 @@ from typing import Any, Final, cast
 
 from sparklog.broker.network.client_login import LOGIN_APIS, ClientLogin
 from sparklog.broker.network.connection_limits import host_of
+from sparklog.broker.network.request_time import RequestTime
 from sparklog.broker.network.service import FailedLogin, ListenerAccess, Service
 from sparklog.broker.runtime.request import (
     UNTHROTTLED,
@@ -52,6 +53,8 @@ class InFlightRequest:
     size: int
     started_s: float = 0.0
     task: asyncio.Task[None] | None = None
+    time: RequestTime | None = None
+    """Charges the client for its time; None: that has no quota."""
     done: bool = False
     answer_frame: bytearray | None = None
     """The answer; None when done: the client wants none."""
@@ -126,6 +129,8 @@ class Connection(asyncio.Protocol):
         self._exchanges: deque[InFlightRequest] = deque()
         self._next: InFlightRequest | None = None
         """Decoded, and waiting to be started."""
+        self._time: RequestTime | None = None
+        """That of the last request; it charges the client for decoding the next one."""
         self._running = 0
         self._running_alone = False
         self._produce_tasks = 0
@@ -236,7 +241,10 @@ class Connection(asyncio.Protocol):
                 if frame is None:
                     return self._may_arrive()
                 self._frame_is_here()
-                self._next = self._decoded(frame)
+                if self._time is None:
+                    self._next = self._decoded(frame)
+                else:
+                    self._next = self._time.measured(self._decoded, frame)
             if not self._start_next(self._next):
                 return False
             self._next = None
@@ -326,14 +334,17 @@ class Connection(asyncio.Protocol):
         self._exchanges.append(exchange)
         exchange.started_s = self._loop.time()
         request, exchange.request = exchange.request, None
+        context = self._context_of(exchange)
+        timed = self._service.timed
+        self._time = exchange.time = timed.time_of(context, api) if timed.exist else None
         if type(request) is PlainProduce:
-            if self._begun(exchange, request):
+            if exchange.time is None and self._begun(exchange, request):
                 return True
             _, request = frames.decode_request(request.frame)
         if self._login is not None and api in LOGIN_APIS:
             self.start_task(exchange, self._log_in(self._login, exchange, request))
         else:
-            self.start_task(exchange, self._service.handle(request, self._context_of(exchange)))
+            self.start_task(exchange, self._service.handle(request, context))
         return True
 
     async def _log_in(self, login: ClientLogin, exchange: InFlightRequest, request: Any) -> Any:
@@ -366,7 +377,7 @@ class Connection(asyncio.Protocol):
         if self._produce_tasks:
             return False
         try:
-            return self._service.begin_produce(plain, exchange, self._context_of(exchange))
+            return self._service.begin_produce(plain, exchange, self._context)
         except Exception as error:
             self._broke(exchange, error)
             self.finished(exchange)
@@ -401,12 +412,20 @@ class Connection(asyncio.Protocol):
 
     async def _work(self, exchange: InFlightRequest, work: Awaitable[Any]) -> None:
         try:
-            response = await work
-            throttle = getattr(response, "throttle_time", UNTHROTTLED)
+            time = exchange.time
+            if time is None:
+                response = await work
+                throttle = getattr(response, "throttle_time", UNTHROTTLED)
+            else:
+                response, throttle = time.throttled(await time.timed(work))
             if throttle:
                 self.throttle(throttle)
             if response is not None and not isinstance(response, NoResponse):
-                exchange.answer_frame = frames.encode_response(exchange.header, response)
+                if time is None:
+                    exchange.answer_frame = frames.encode_response(exchange.header, response)
+                else:
+                    encode = frames.encode_response
+                    exchange.answer_frame = time.measured(encode, exchange.header, response)
         except CloseConnection as error:
             level = logging.DEBUG if isinstance(error, ExpectedClose) else logging.INFO
             logger.log(level, "closing a connection: %s client=%s", error, self._host)

@@ -15,14 +15,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Hashable
 from datetime import timedelta
-from math import ceil
+from math import ceil, inf
 from typing import Final
 
+from sparklog.broker.network.request_time import RequestTime
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.broker.runtime.request import UNTHROTTLED, RequestContext
 from sparklog.core.config.broker import BrokerConfig
 from sparklog.core.errors import Unavailable
-from sparklog.core.quotas import CONTROLLER_MUTATION_RATE, Quotas, TokenBucket, limit_of
+from sparklog.core.quotas import (
+    CONTROLLER_MUTATION_RATE,
+    REQUEST_PERCENTAGE,
+    Quotas,
+    TokenBucket,
+    limit_of,
+)
 
 WAIT_MAX_MS: Final = 2**31 - 1
 """The most that an answer's field holds. A client that waited for so long and still owes gets a
@@ -114,7 +121,8 @@ class ClientQuotas:
     def __init__(self, config: BrokerConfig, metrics: BrokerMetrics) -> None:
         """Begin without a bucket: no client has spent anything yet."""
         samples = config.whole("quota.window.num") - 1
-        self._burst_s = float(max(1, samples) * config.whole("quota.window.size.seconds"))
+        self._window_s = float(config.whole("quota.window.size.seconds"))
+        self._burst_s = max(1, samples) * self._window_s
         windows = config.whole("controller.quota.window.num")
         self._mutation_burst_s = float(
             windows * config.whole("controller.quota.window.size.seconds")
@@ -154,6 +162,11 @@ class ClientQuotas:
         bucket = self._bucket_of(quotas, CONTROLLER_MUTATION_RATE, client) if quotas else None
         return ControllerMutationQuota(bucket, self._metrics, strict=strict)
 
+    def request_time(self, quotas: Quotas, client: RequestContext) -> RequestTime | None:
+        """Return the request time of a client, None if no quota limits that."""
+        bucket = self._bucket_of(quotas, REQUEST_PERCENTAGE, client)
+        return None if bucket is None else RequestTime(bucket, self._window_s, self._metrics)
+
     def most_at_once(self, quotas: Quotas, key: str, client: RequestContext) -> int | None:
         """Return how many bytes a client may have at once, None if there is no bound."""
         bucket = self._bucket_of(quotas, key, client) if quotas else None
@@ -183,7 +196,9 @@ class ClientQuotas:
             if len(self._buckets) >= self._buckets_max:
                 self._forget_idle(now_s)
             burst_s = self._mutation_burst_s if key == CONTROLLER_MUTATION_RATE else self._burst_s
-            bucket = self._buckets[name] = TokenBucket(limit.per_s, burst_s, now_s)
+            debt_max_s = burst_s if key == REQUEST_PERCENTAGE else inf
+            bucket = TokenBucket(limit.per_s, burst_s, now_s, debt_max_s)
+            self._buckets[name] = bucket
         return bucket
 
     def _forget_idle(self, now_s: float) -> None:

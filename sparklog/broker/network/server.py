@@ -19,6 +19,7 @@ from sparklog.broker.network.connection import Connection
 from sparklog.broker.network.connection_limits import ConnectionLimits, host_of
 from sparklog.broker.network.listener_sockets import open_sockets
 from sparklog.broker.network.request_memory import RequestMemoryPool
+from sparklog.broker.network.request_time import TimedClients
 from sparklog.broker.network.service import (
     BeginProduce,
     FailedLogin,
@@ -77,10 +78,11 @@ class Server:
         config: BrokerConfig,
         metrics: BrokerMetrics | None = None,
         begin_produce: BeginProduce | None = None,
+        timed: TimedClients | None = None,
     ) -> None:
         """Answer requests by `handle`, and ApiVersions of unknown versions by `refuse`.
 
-        Produce requests are given to `begin_produce` first.
+        Produce requests are given to `begin_produce` first. `timed` times some clients.
         """
         self._connections: dict[Connection, str] = {}
         """The host of each client."""
@@ -102,6 +104,7 @@ class Server:
             config.whole("socket.request.max.bytes"),
             metrics,
             begin_produce or _begin_none,
+            timed or TimedClients(),
             self._failed_login,
         )
         self._accepting: dict[asyncio.Task[None], socket.socket] = {}

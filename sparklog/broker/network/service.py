@@ -12,6 +12,7 @@ from typing import Any
 
 from sparklog.broker.network.client_login import ClientLogin
 from sparklog.broker.network.request_memory import RequestMemoryPool
+from sparklog.broker.network.request_time import TimedClients
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.broker.runtime.request import Reply, RequestContext
 from sparklog.protocol.messages.frames import RequestHeader
@@ -65,4 +66,5 @@ class Service:
     frame_bytes_max: int
     metrics: BrokerMetrics
     begin_produce: BeginProduce
+    timed: TimedClients
     login_failed: Callable[[FailedLogin], None]

@@ -107,7 +107,7 @@ def test_each_entity_is_refused_by_itself() -> None:
             node,
             alter(
                 ([("client-id", "good")], {PRODUCER_BYTE_RATE: 5}),
-                ([("client-id", "x")], {"request_percentage": 5}),
+                ([("client-id", "x")], {"request_percentages": 5}),
                 ([("client-id", "y")], {PRODUCER_BYTE_RATE: 0.5}),
                 ([("ip", "127.0.0.1")], {PRODUCER_BYTE_RATE: 5}),
                 ([("ip", "127.0.0.1"), ("user", "u")], {CONNECTION_CREATION_RATE: 5}),
