@@ -18,6 +18,8 @@ SLOWEST_FIRST = ("tests/spark/kill/", "tests/spark/", "tests/sim/", "tests/inter
 `make test` runs three, also on two processors. A test of Spark waits for one process after the
 other to start, and keeps three quarters of a processor busy.
 """
+collect_ignore = ["example"]
+"""A project of its own, which tests/docs run in a process of its own."""
 LOOPBACK = ("127.", "::1", "localhost", "::ffff:127.")
 
 # Property tests run beside Spark sessions on small machines, where a deadline measures the load.

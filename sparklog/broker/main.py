@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -93,6 +94,8 @@ def run(
     ready: Callable[[Ready], None],
     note: Callable[[str], None] | None = None,
     open_store: Callable[[str], ObjectStore] | None = None,
+    listening: Callable[[Address], None] | None = None,
+    shares_process: bool = False,
 ) -> None:
     """Serve the log under `root` until `stop()` says so; then hand everything over and return.
 
@@ -103,6 +106,8 @@ def run(
         ready: called once, when the broker serves.
         note: takes a sentence about an advertised address that leads elsewhere.
         open_store: opens the store of a root; the usual one by default.
+        listening: called once with the bound address, before another broker can learn of this one.
+        shares_process: the process has other work, so its collector and switches stay as they are.
 
     Raises:
         InvalidConfig: a wrong setting or root.
@@ -115,10 +120,23 @@ def run(
     node_id(config)
     store = (open_store or _open_store)(root)
     unforced = unforced_store(store, config)
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    if not shares_process:
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+    starter = _Starter(stop, ready, note or _unheard, listening or _unheard, shares_process)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         threaded = ThreadedStore(store, unforced)
-        runner.run(_serve(threaded, _counters(store), config, stop, ready, note or _unheard))
+        runner.run(_serve(threaded, _counters(store), config, starter))
+
+
+@dataclass(frozen=True, slots=True)
+class _Starter:
+    """The starter of a broker; see the arguments of `run`."""
+
+    stop: Callable[[], bool]
+    ready: Callable[[Ready], None]
+    note: Callable[[str], None]
+    listening: Callable[[Address], None]
+    shares_process: bool
 
 
 class _AwaitedNode:
@@ -153,9 +171,7 @@ async def _serve(
     store: ThreadedStore,
     counters: RequestCounters | None,
     config: BrokerConfig,
-    stop: Callable[[], bool],
-    ready: Callable[[Ready], None],
-    note: Callable[[str], None],
+    starter: _Starter,
 ) -> None:
     compute = ThreadedCompute(min(COMPUTE_THREADS_MAX, os.cpu_count() or 1))
     awaited = _AwaitedNode()
@@ -176,7 +192,7 @@ async def _serve(
         node_id(config),
         new_nonce(SYSTEM_ENTROPY),
         lambda client_id: TcpNetwork(client_id, listeners.peer_access(None)),
-        note,
+        starter.note,
     )
 
     async def handle(request: Any, context: RequestContext) -> Any:
@@ -192,6 +208,7 @@ async def _serve(
     try:
         opened = await listeners.open(server)
         address, bound = opened.inter_broker, opened.bound
+        starter.listening(bound)
         node = BrokerNode(config, environment, address, metrics=metrics, endpoints=opened.endpoints)
         server.in_force = node.settings_in_force
         node.metadata.subscribe(lambda image: timed.saw(image.client_quotas))
@@ -202,11 +219,12 @@ async def _serve(
         metrics_port = await page.start(bound.host, port) if port >= 0 else None
         await compute(warm_up)
         await node.start()
-        _spare_the_collector()
+        if not starter.shares_process:
+            _spare_the_collector()
         try:
-            ready(_ready(node, metrics_port))
+            starter.ready(_ready(node, metrics_port))
             reach.watch(node.metadata)
-            await _live(node, stop)
+            await _live(node, starter.stop)
         finally:
             await node.stop(drain=False)
         await server.stop(CONNECTIONS_DRAIN_S)
@@ -221,7 +239,7 @@ async def _serve(
         store.close()
 
 
-def _unheard(note: str) -> None:
+def _unheard(note: object) -> None:
     """Leave a note to the log, which has it."""
 
 

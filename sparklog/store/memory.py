@@ -27,6 +27,12 @@ def shared_memory_store(name: str, clock: Clock = SYSTEM_CLOCK) -> MemoryStore:
         return _SHARED.setdefault(name, MemoryStore(name, clock))
 
 
+def forget_memory_store(name: str) -> None:
+    """Drop this process's store of that name, if there is one; its users keep theirs."""
+    with _SHARED_LOCK:
+        _SHARED.pop(name, None)
+
+
 class MemoryStore(ObjectStore):
     """A dictionary that keeps S1 to S5 by one lock."""
 

@@ -1,8 +1,9 @@
 """FaultyStore: wraps a store and injects faults by plan.
 
-A plan is a tuple of rules. The first rule that applies to an operation injects its fault. The given
+A plan is a list of rules. The first rule that applies to an operation injects its fault. The given
 `Entropy` decides about probabilities, so the same seed and the same operations have the same
-faults. Durations are seconds on the given `Clock`.
+faults. Durations are seconds on the given `Clock`. Several stores may share a plan, and a test may
+change it at any time.
 """
 
 from __future__ import annotations
@@ -70,21 +71,84 @@ class Injected:
     key: str
 
 
+class FaultPlan:
+    """Rules that may change while stores obey them. Thread-safe."""
+
+    def __init__(self, rules: Sequence[Rule] = (), *, clock: Clock, entropy: Entropy) -> None:
+        """Begin with `rules`."""
+        self.injected: list[Injected] = []
+        """All faults so far, the oldest first."""
+        self._rules = [_CountedRule(rule) for rule in rules]
+        self._clock = clock
+        self._entropy = entropy
+        self._lock = Lock()
+
+    def add(self, rule: Rule) -> Callable[[], None]:
+        """Add a rule after all others; return a function that removes it."""
+        counted = _CountedRule(rule)
+        with self._lock:
+            self._rules.append(counted)
+
+        def remove() -> None:
+            with self._lock:
+                self._rules = [one for one in self._rules if one is not counted]
+
+        return remove
+
+    def clear(self) -> None:
+        """Remove all rules."""
+        with self._lock:
+            self._rules = []
+
+    def rule_for(self, operation: str, key: str) -> Rule | None:
+        """Return the rule that applies to an operation now, and count it; None: no fault."""
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            for one in self._rules:
+                rule = one.rule
+                if (
+                    operation in rule.operations
+                    and key.startswith(rule.prefix)
+                    and rule.from_s <= now_s < rule.until_s
+                    and (rule.times_max is None or one.used < rule.times_max)
+                    and (rule.probability >= 1 or self._entropy.random() < rule.probability)
+                ):
+                    one.used += 1
+                    self.injected.append(Injected(now_s, rule.fault, operation, key))
+                    return rule
+        return None
+
+
+@dataclass(slots=True)
+class _CountedRule:
+    rule: Rule
+    used: int = 0
+
+
 class FaultyStore(DelegatingStore):
     """Forwards every operation, except where a rule applies. Thread-safe."""
 
     def __init__(
-        self, store: ObjectStore, rules: Sequence[Rule], *, clock: Clock, entropy: Entropy
+        self,
+        store: ObjectStore,
+        rules: Sequence[Rule] | FaultPlan,
+        *,
+        clock: Clock,
+        entropy: Entropy,
     ) -> None:
         """Put `rules` between `store` and its users."""
         super().__init__(store)
-        self.injected: list[Injected] = []
-        self._rules = tuple(rules)
-        self._used = [0] * len(self._rules)
+        if not isinstance(rules, FaultPlan):
+            rules = FaultPlan(rules, clock=clock, entropy=entropy)
+        self.plan = rules
         self._late: list[tuple[float, Callable[[], object]]] = []
         self._clock = clock
-        self._entropy = entropy
         self._lock = Lock()
+
+    @property
+    def injected(self) -> list[Injected]:
+        """Return all faults of the plan so far."""
+        return self.plan.injected
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """See `ObjectStore.get`."""
@@ -132,7 +196,7 @@ class FaultyStore(DelegatingStore):
 
     def _do(self, operation: str, key: str, request: Callable[[], T]) -> T:
         self.deliver_late()
-        rule = self._rule(operation, key)
+        rule = self.plan.rule_for(operation, key)
         if rule is None:
             return request()
         facts = f"root={self.url} key={key} operation={operation} fault={rule.fault.value}"
@@ -157,22 +221,6 @@ class FaultyStore(DelegatingStore):
             case InjectedFault.SLOW:
                 self._clock.sleep_s(rule.delay_s)
                 return request()
-
-    def _rule(self, operation: str, key: str) -> Rule | None:
-        now_s = self._clock.monotonic_s()
-        with self._lock:
-            for at, rule in enumerate(self._rules):
-                if (
-                    operation in rule.operations
-                    and key.startswith(rule.prefix)
-                    and rule.from_s <= now_s < rule.until_s
-                    and (rule.times_max is None or self._used[at] < rule.times_max)
-                    and (rule.probability >= 1 or self._entropy.random() < rule.probability)
-                ):
-                    self._used[at] += 1
-                    self.injected.append(Injected(now_s, rule.fault, operation, key))
-                    return rule
-        return None
 
 
 class _NoAnswer(TransientStoreError):

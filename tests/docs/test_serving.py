@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from tests.docs.test_readme import blocks
 from tests.peers.bare import ADDRESS, BareShell, bare_shell
 from tests.peers.wheel import PROJECT, install_wheel
 
+EXAMPLE = PROJECT / "tests" / "example"
 DAEMON = "spark-class org.apache.spark.deploy"
 FLIGHTS = "tailnum,year\nN14228,2013\nN24211,2013\nN14228,2014\n"
 
@@ -32,7 +34,7 @@ FLIGHTS = "tailnum,year\nN14228,2013\nN24211,2013\nN14228,2014\n"
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareShell]:
     """A user's shell."""
     folder = tmp_path_factory.mktemp("user")
-    with bare_shell(folder / "home", install_wheel(folder)) as one:
+    with bare_shell(folder / "home", install_wheel(folder, ["testing"])) as one:
         for line in one.run("sparklog warm-up", folder).splitlines():
             assert f" are kept in {folder}" in line, "beside what was installed"
         yield one
@@ -75,6 +77,20 @@ def test_readmes_jobs_run_after_pip_install(
     made = {"flights.csv", "my-log", "since-july"}
     made |= {"flights-table"} if "materialize" in names else set()
     assert set(os.listdir(tmp_path)) == made, "nothing else is left"
+
+
+def test_example_project_passes_with_the_extra_testing(shell: BareShell, tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLE, tmp_path / "project")
+    ran = "python -m pytest -q -W error -p no:cacheprovider --strict-markers project"
+    assert re.search(r"^5 passed", shell.run(ran, tmp_path), re.MULTILINE)
+
+
+def test_each_example_of_the_test_kit_is_in_the_project() -> None:
+    page = (PROJECT / "sparklog/docs/TESTING.md").read_text(encoding="utf-8")
+    examples = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    project = "\n".join(file.read_text(encoding="utf-8") for file in EXAMPLE.glob("*.py"))
+    assert len(examples) >= 3
+    assert [text for text in examples if text not in project] == []
 
 
 def test_jobs_and_presets_are_in_the_wheel(shell: BareShell, tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
+from sparklog.testing.wire_proxy import WireProxy
 from tests import asyncio_errors
 from tests.harness.waiting import eventually
-from tests.soak.wire_proxy import WireProxy
 
 LISTENS = re.compile(r"listening on (\S+)")
 START_S = 300.0

@@ -1,13 +1,14 @@
 """The product as `pip install` leaves it: its wheel in a fresh environment, without the repository.
 
 Its dependencies are linked from the environment of the tests, so that nothing is fetched. They are
-those of its requirements, without extras: a module that pip would not install is not there.
+those of its requirements and of the given extras: a module that pip would not install is not there.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterable
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
@@ -16,13 +17,13 @@ from packaging.requirements import Requirement
 PROJECT = Path(__file__).resolve().parents[2]
 
 
-def install_wheel(folder: Path) -> Path:
+def install_wheel(folder: Path, extras: Iterable[str] = ()) -> Path:
     """Build the wheel, install it in a new environment, and return its folder of programs."""
     _python("-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder))
     (wheel,) = folder.glob("*.whl")
     environment = folder / "environment"
     _python("-m", "venv", "--without-pip", str(environment))
-    _link_dependencies(folder / "dependencies", environment)
+    _link_dependencies(folder / "dependencies", environment, set(extras))
     python = str(environment / "bin" / "python")
     _python(
         *("-m", "pip", "--disable-pip-version-check", "--python", python),
@@ -31,10 +32,10 @@ def install_wheel(folder: Path) -> Path:
     return environment / "bin"
 
 
-def _link_dependencies(folder: Path, environment: Path) -> None:
+def _link_dependencies(folder: Path, environment: Path, extras: set[str]) -> None:
     """Link modules into `folder`, the end of the environment's path, and Spark's programs."""
     folder.mkdir()
-    for one in _needed_by("sparklog").values():
+    for one in _needed_by("sparklog", extras).values():
         for top in {path.parts[0] for path in one.files or () if path.parts[0] != ".."}:
             link, target = folder / top, Path(str(one.locate_file(top)))
             if top != "__pycache__" and not link.exists():
@@ -48,10 +49,10 @@ def _link_dependencies(folder: Path, environment: Path) -> None:
     (environment / "sparklog-jars").symlink_to(Path(sys.prefix) / "sparklog-jars")
 
 
-def _needed_by(name: str) -> dict[str, Distribution]:
+def _needed_by(name: str, extras: set[str]) -> dict[str, Distribution]:
     """Return what a distribution needs, and all that this needs, by name."""
     found: dict[str, Distribution] = {}
-    left = _requirements(distribution(name), set())
+    left = _requirements(distribution(name), extras)
     while left:
         need = left.pop()
         if need.name not in found:

@@ -12,12 +12,17 @@ import pytest
 
 from tests.tidy.tree import ROOT, tracked_files
 
-TOP = {"sparklog", "pyspark_sparklog.py"}
+TOP = {"sparklog", "pyspark_sparklog.py", "pytest_sparklog.py"}
 PACKAGES = {
     *("broker", "cli", "client", "cluster", "coordinator", "core", "docs", "log", "protocol"),
-    *("security", "shipped", "spark", "store"),
+    *("security", "shipped", "spark", "store", "testing"),
 }
 FILES = {"__init__.py", "py.typed"}
+KIT = {
+    *("__init__.py", "async_cluster.py", "broker_thread.py", "cluster.py", "cluster_view.py"),
+    *("faulty_store.py", "store_faults.py", "wire_proxy.py"),
+}
+"""The test kit: those modules of `testing` that are not this project's simulation."""
 SHIPPED = {
     "jobs": {f"{job}.py" for job in ("compact", "consume", "materialize", "produce", "retain")}
     | {"serve.py", "verify.py"},
@@ -53,6 +58,10 @@ def test_wheel_has_exactly_the_agreed_top_level_content(wheel: list[str]) -> Non
     assert children(wheel, "sparklog/") == PACKAGES | FILES
 
 
+def test_wheel_has_the_test_kit_and_no_simulation(wheel: list[str]) -> None:
+    assert children(wheel, "sparklog/testing/") == KIT
+
+
 def test_wheel_ships_exactly_the_jobs_and_presets_of_users(wheel: list[str]) -> None:
     assert children(wheel, "sparklog/shipped/") == set(SHIPPED)
     for folder, names in SHIPPED.items():
@@ -65,7 +74,7 @@ def test_wheel_has_no_file_of_another_kind_in_its_packages(wheel: list[str]) -> 
 
 
 def test_wheel_has_each_tracked_module_of_its_packages(wheel: list[str]) -> None:
-    folders = tuple(f"sparklog/{package}/" for package in PACKAGES)
+    folders = tuple(f"sparklog/{package}/" for package in PACKAGES - {"testing"})
     tracked = {
         name
         for name in tracked_files()

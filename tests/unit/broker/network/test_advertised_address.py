@@ -21,7 +21,7 @@ from sparklog.broker.runtime.environment import Address
 from sparklog.broker.runtime.request import ExpectedClose, RequestContext
 from sparklog.cluster.metadata.image import Broker, MetadataImage
 from sparklog.core.config.broker import parse_broker_configs
-from tests.soak.wire_proxy import WireProxy
+from sparklog.testing.wire_proxy import WireProxy
 
 
 class Identity:

@@ -19,10 +19,10 @@ from sparklog.core.clock import SYSTEM_CLOCK, ManualClock
 from sparklog.core.errors import SparklogError
 from sparklog.core.types import TopicPartition
 from sparklog.spark.source.group_progress import AGAIN_S
+from sparklog.testing.wire_proxy import WireProxy
 from tests.harness.led_topics import LedTopic
 from tests.harness.source_logs import append, new_log, numbered
 from tests.interop.brokers import Brokers
-from tests.soak.wire_proxy import WireProxy
 from tests.unit.spark.source.test_source_stream_reader import Query
 
 

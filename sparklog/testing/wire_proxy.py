@@ -1,9 +1,9 @@
 """A proxy in front of one broker that knows who is calling, so that pairs can be cut off.
 
 Every connection begins with a request that names its client. A broker's name is `broker-<id>`; the
-rest of its client id is ignored. Bytes between two brokers that are cut are held back, both ways.
-They continue after `heal`, as packets that TCP sends again. Needs no privileges, unlike network
-namespaces.
+rest of its client id is ignored. Everyone else is a client, also a caller with TLS, whose name is
+not legible. Bytes between two brokers that are cut are held back, both ways. They continue after
+`heal`, as packets that TCP sends again. Needs no privileges, unlike network namespaces.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class WireProxy:
         self._target_port: int | None = None
         self._cut: set[str] = set()
         self._refused: set[str] = set()
+        self._clients_are_cut = False
         self._callers: dict[socket.socket, str] = {}
         self._seen: set[str] = set()
         self._mended = threading.Condition()
@@ -55,6 +56,19 @@ class WireProxy:
         with self._mended:
             self._cut.update(names)
 
+    def cut_clients(self) -> None:
+        """Hold back everything to and from every caller that is no broker."""
+        with self._mended:
+            self._clients_are_cut = True
+
+    def disconnect(self) -> None:
+        """Reset every connection; new ones are let through."""
+        with self._mended:
+            callers = list(self._callers)
+        for one in callers:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
     def refuse(self, *names: str) -> None:
         """Reset every connection of these callers, and each new one."""
         with self._mended:
@@ -69,6 +83,7 @@ class WireProxy:
         with self._mended:
             self._cut.clear()
             self._refused.clear()
+            self._clients_are_cut = False
             self._mended.notify_all()
 
     def close(self) -> None:
@@ -139,7 +154,11 @@ class WireProxy:
 
     def _wait(self, name: str) -> None:
         with self._mended:
-            self._mended.wait_for(lambda: name not in self._cut)
+            self._mended.wait_for(lambda: not self._is_cut(name))
+
+    def _is_cut(self, name: str) -> bool:
+        is_broker = BROKER.fullmatch(name) is not None
+        return name in self._cut or (self._clients_are_cut and not is_broker)
 
 
 def _name_of(frame: bytes) -> str:
@@ -147,7 +166,8 @@ def _name_of(frame: bytes) -> str:
     if len(frame) < NAME_AT + 2:
         return ""
     (size,) = struct.unpack_from(">h", frame, NAME_AT)
-    client_id = "" if size == NO_NAME else frame[NAME_AT + 2 : NAME_AT + 2 + size].decode()
+    name = b"" if size == NO_NAME else frame[NAME_AT + 2 : NAME_AT + 2 + size]
+    client_id = name.decode(errors="replace")
     broker = BROKER.match(client_id)
     return client_id if broker is None else broker[0]
 

@@ -12,7 +12,7 @@ import pytest
 from sparklog.broker.network import cluster_secret
 from sparklog.broker.runtime.environment import Address
 from sparklog.broker.runtime.request import BROKERS_CLIENT
-from tests.soak.wire_proxy import NAME_AT, WireProxy
+from sparklog.testing.wire_proxy import NAME_AT, WireProxy
 
 SECRET = "0123456789abcdef" * 2
 REPLY_S = 10.0
