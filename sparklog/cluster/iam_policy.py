@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.core.errors import InvalidConfig, InvalidRequest, ResourceNotFound
-from sparklog.core.topic_names import CLOSED_TOPICS, METADATA_TOPIC
+from sparklog.core.topic_names import AUDIT_TOPIC, CLOSED_TOPICS, METADATA_TOPIC
 from sparklog.log.layout import (
     COMMITS_PREFIX,
     FOLDER_NAME_MAX,
@@ -117,6 +117,8 @@ class _TopicNames:
         """Return True if a topic's name is one of this pattern."""
         return self.covers(_TopicNames(name, is_prefix=False))
 
+
+_ALL_TOPICS: Final = _TopicNames("", is_prefix=True)
 
 Granted = Mapping[_TopicNames, frozenset[str]]
 """Addresses and networks from which a pattern is granted; `*` alone for each."""
@@ -215,7 +217,7 @@ def _of_topics(acls: Iterable[AclBinding], principal: Principal) -> list[AclBind
 
 def _pattern_of(acl: AclBinding) -> _TopicNames:
     if acl.resource_name == ANY_NAME:
-        return _TopicNames("", is_prefix=True)
+        return _ALL_TOPICS
     return _TopicNames(acl.resource_name, is_prefix=acl.pattern_type == PatternType.PREFIXED)
 
 
@@ -279,12 +281,17 @@ class _StatementBuilder:
         self, writes: Iterable[_TopicNames], reads: Iterable[_TopicNames], *, with_metadata: bool
     ) -> None:
         """Deny what wide patterns would grant in topics that have the cluster's own state."""
-        patterns = list(writes)
+        patterns, reads = list(writes), list(reads)
         closed = [name for name in sorted(CLOSED_TOPICS) if _takes(patterns, name)]
         if closed:
             resources = [self._root.arn(f"{TOPICS_PREFIX}{name}~*") for name in closed]
             self._add("DenyWriteOfInternalTopics", "s3:PutObject", resources, effect="Deny")
-        if not with_metadata and _takes(list(reads), METADATA_TOPIC):
+        wide = [*patterns, *reads]
+        named = [one for one in wide if one != _ALL_TOPICS]
+        if _takes(wide, AUDIT_TOPIC) and not _takes(named, AUDIT_TOPIC):
+            audit = [self._root.arn(f"{TOPICS_PREFIX}{AUDIT_TOPIC}~*")]
+            self._add("DenyReadOfAudit", "s3:GetObject", audit, effect="Deny")
+        if not with_metadata and _takes(reads, METADATA_TOPIC):
             metadata = [self._root.arn(f"{TOPICS_PREFIX}{METADATA_TOPIC}~*")]
             self._add("DenyReadOfMetadata", "s3:GetObject", metadata, effect="Deny")
 

@@ -19,8 +19,11 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 """The cluster's metadata: a log of its own, which is not a topic in the metadata itself."""
 JOBS_TOPIC: Final = "__sparklog_jobs"
 """The history of upkeep jobs. Its writers need the storage; see decision 49."""
+AUDIT_TOPIC: Final = "__sparklog_audit"
+"""Decisions of brokers' authorizers. Brokers write it, and only an ACL that names it, or a prefix
+of it, lets others read it; see decision 62."""
 LISTED_AS_INTERNAL: Final = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__share_group_state", JOBS_TOPIC}
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", JOBS_TOPIC, AUDIT_TOPIC}
 )
 """Kafka's internal topics and ours. Readers of all topics, or of a pattern, leave them out."""
 

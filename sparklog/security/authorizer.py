@@ -4,6 +4,8 @@ A1: A super user may do everything.
 A2: A DENY that fits wins. It denies its own operation only, or all with `ALL`.
 A3: An ALLOW that fits allows its operation, and those that the operation implies.
 A4: Without any ACL on the resource, `allow.everyone.if.no.acl.found` decides. Else it is denied.
+A5: The audit topic needs an ALLOW that names it or a prefix of it. Neither that setting nor an
+ALLOW for all topics is enough. Kafka has no such topic.
 
 An authorizer does not change. A new list of ACLs makes a new one, so decisions can be kept.
 Source: org.apache.kafka.metadata.authorizer of Kafka 4.4; decision 57.
@@ -16,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from sparklog.core.topic_names import AUDIT_TOPIC
 from sparklog.security.acls import (
     ANY_NAME,
     OPERATIONS,
@@ -166,7 +169,8 @@ class Authorizer:
             return Decision(allowed=True, rule="SuperUser")
         patterns = self._by_type.get(resource_type)
         acls = list(patterns.of(name)) if patterns is not None else []
-        if not acls:
+        is_audit = name == AUDIT_TOPIC and resource_type == ResourceType.TOPIC
+        if not acls and not is_audit:
             return self._unlisted
         allowing: AclBinding | None = None
         for acl in acls:
@@ -176,6 +180,8 @@ class Authorizer:
             if acl.permission == AclPermission.DENY:
                 if is_same:
                     return Decision(allowed=False, rule=_matching(acl))
+            elif is_audit and acl.resource_name == ANY_NAME:
+                continue
             elif is_same or acl.operation in IMPLYING.get(operation, ()):
                 allowing = allowing or acl
         if allowing is not None:

@@ -21,6 +21,7 @@ from sparklog.broker.network.reachability import ReachabilityTracker
 from sparklog.broker.node.authorization import Authorization
 from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.produce.request import ProducedPartition, ProduceRequest, Verified
+from sparklog.broker.runtime.audit_buffer import AuditBuffer
 from sparklog.broker.runtime.environment import Address, Environment, TaskScope
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.broker.runtime.request import NoResponse, RequestContext
@@ -208,6 +209,7 @@ class ToyNode:
         slots = self.config.whole("max.incremental.fetch.session.cache.slots")
         self.fetch_sessions = FetchSessionCache(slots, environment.entropy)
         self.metrics = BrokerMetrics()
+        self.audit = AuditBuffer(self.config, environment.clock, self.metrics)
         self.reachability = ReachabilityTracker(environment.network, 3.0, self.broker_id)
         self.throttle = ClientQuotas(self.config, self.metrics)
         self.has_started = True

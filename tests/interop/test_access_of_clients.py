@@ -6,6 +6,7 @@ Each client of a plain listener is `User:ANONYMOUS`. ACLs are created in the sto
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -32,6 +33,7 @@ from sparklog.core.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
+from sparklog.core.topic_names import AUDIT_TOPIC
 from sparklog.core.types import TopicPartition
 from sparklog.protocol.api_keys import Api
 from sparklog.security.acls import (
@@ -52,6 +54,7 @@ from tests.interop.brokers import Brokers
 
 SETTINGS = {
     "authorizer.class.name": STANDARD_AUTHORIZER,
+    "sparklog.audit.level": "INFO",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
@@ -123,6 +126,45 @@ def test_a_revoked_right_acts_on_an_open_connection(cluster: GuardedCluster) -> 
             soon(lambda: codes_of(connection.call(request)) == [0], "the client may write")
             cluster.revoke(TOPIC, "t")
             soon(lambda: codes_of(connection.call(request)) == denied, "it may not write")
+
+
+def test_all_brokers_write_denials_to_the_audit_topic(cluster: GuardedCluster) -> None:
+    def produced(ready: Ready, topic: str) -> list[int]:
+        (address,) = bootstrap_addresses(f"{ready.host}:{ready.port}")
+        part = {"index": 0, "records": batch(b"x")}
+        request = plain_request(
+            Api.PRODUCE, 9, acks=-1, timeout=timedelta(seconds=10),
+            topic_data=[{"name": topic, "partition_data": [part]}],
+        )  # fmt: skip
+        with WireConnection(address, 30.0) as connection:
+            return codes_of(connection.call(request))
+
+    name, brokers = f"denied-{uuid4().hex[:8]}", cluster.brokers.ready
+    for ready in brokers:
+        assert produced(ready, name) == [ErrorCode.topic_authorization_failed]
+    cluster.grant(GROUP, ANY_NAME, AclOperation.READ)
+    cluster.grant(TOPIC, ANY_NAME, AclOperation.ALL)
+    with Admin(cluster.brokers.bootstrap) as admin:
+        soon(lambda: "u" in admin.topic_names(), "the ACL acts")
+        assert AUDIT_TOPIC not in admin.topic_names()
+        cluster.grant(TOPIC, AUDIT_TOPIC, AclOperation.READ, AclOperation.WRITE)
+        soon(lambda: AUDIT_TOPIC in admin.topic_names(), "the topic is seen")
+    found: set[int] = set()
+
+    def all_read() -> bool:
+        for record in consumer.poll():
+            event = json.loads(record.value or b"")
+            if event["resource_name"] == name:
+                assert record.key == b"User:ANONYMOUS"
+                assert (event["operation"], event["allowed"]) == ("WRITE", False)
+                found.add(event["broker_id"])
+        return found == {ready.broker_id for ready in brokers}
+
+    with Consumer(cluster.brokers.bootstrap) as consumer:
+        consumer.assign({TopicPartition(AUDIT_TOPIC, 0): EARLIEST})
+        soon(all_read, "the records of all brokers are read")
+    for ready in brokers:
+        assert produced(ready, AUDIT_TOPIC) == [ErrorCode.invalid_topic_exception]
 
 
 def test_administrators_need_rights_on_the_cluster(cluster: GuardedCluster) -> None:

@@ -28,7 +28,7 @@ from sparklog.broker.handlers import (
     transaction_admin,
     transactions,
 )
-from sparklog.broker.handlers.access import Access, keeps_audit_lines_of_allowed
+from sparklog.broker.handlers.access import Access, audits_allowed
 from sparklog.broker.handlers.guard_table import GUARDS
 from sparklog.broker.handlers.guards import GuardedCall
 from sparklog.broker.network.request_time import RequestTime
@@ -118,13 +118,13 @@ def begin_produce(
 ) -> bool:
     """Begin to answer a plain Produce request without a task; return False where that cannot be.
 
-    A request that the guard has more to do about is not begun here: to deny it, or to write lines
-    of the audit log.
+    A request that the guard has more to do about is not begun here: to deny it, or to audit
+    what it allows.
     """
     access = _access(node, context, Api.PRODUCE)
     if access is None:
         return produce.begin(node, asked, reply, context)
-    if keeps_audit_lines_of_allowed():
+    if audits_allowed(node.audit):
         return False
     allows, write, topic = access.allows, AclOperation.WRITE, ResourceType.TOPIC
     return produce.begin(node, asked, reply, context, lambda name: allows(write, topic, name))
@@ -153,4 +153,4 @@ def _access(node: BrokerNode, context: RequestContext, api: int) -> Access | Non
     authorizer = node.authorization.current(node.metadata.image)
     if authorizer is None or node.is_broker(context):
         return None
-    return Access(authorizer, context, api, node.metrics)
+    return Access(authorizer, context, api, node.metrics, node.audit)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from sparklog.broker.runtime.audit_buffer import TYPE_NAMES, AuditBuffer
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.core.terminal_text import printable
@@ -24,22 +25,34 @@ LINES_MAX: Final = 1000
 NAME_CHARS_MAX: Final = 300
 """Characters of a name that a line shows. A topic's name has at most 249."""
 audit: Final = logging.getLogger("kafka.authorizer.logger")
-_TYPE_NAMES: Final = {
-    one: "".join(word.capitalize() for word in one.name.split("_")) for one in ResourceType
-}
-"""Kafka's names of resource types: `Topic`, `TransactionalId` and so on."""
 
 
 class Access:
     """Decides about the operations of one request. It uses the ACLs that are in force now."""
 
-    __slots__ = ("_api", "_authorizer", "_host", "_lines", "_metrics", "_principal")
+    __slots__ = (
+        "_api",
+        "_authorizer",
+        "_buffer",
+        "_context",
+        "_host",
+        "_lines",
+        "_metrics",
+        "_principal",
+    )
 
     def __init__(
-        self, authorizer: Authorizer, context: RequestContext, api: int, metrics: BrokerMetrics
+        self,
+        authorizer: Authorizer,
+        context: RequestContext,
+        api: int,
+        metrics: BrokerMetrics,
+        buffer: AuditBuffer,
     ) -> None:
-        """Decide for the sender of a request; `metrics` counts the decisions."""
+        """Decide for the sender of a request; `metrics` counts, and `buffer` records decisions."""
         self._authorizer = authorizer
+        self._buffer = buffer
+        self._context = context
         self._metrics = metrics
         self._principal = context.principal
         self._host = context.client_host
@@ -71,6 +84,10 @@ class Access:
         level = logging.DEBUG if decision.allowed else TRACE if filters else logging.INFO
         if audit.isEnabledFor(level):
             self._log(level, decision, operation, resource_type, name, references)
+        if level >= self._buffer.level:
+            self._buffer.add(
+                self._context, self._api, decision, operation, resource_type, name, references
+            )
         return decision.allowed
 
     def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
@@ -115,7 +132,7 @@ class Access:
         line = (
             f"Principal = {self._principal} is {'Allowed' if decision.allowed else 'Denied'} "
             f"operation = {operation.name} from host = {self._host} "
-            f"on resource = {_TYPE_NAMES[resource_type]}:LITERAL:{shown} "
+            f"on resource = {TYPE_NAMES[resource_type]}:LITERAL:{shown} "
             f"for request = {Api(self._api).label} with resourceRefCount = {references} "
             f"based on rule {decision.rule}"
         )
@@ -125,6 +142,6 @@ class Access:
         audit.log(level, "%s", printable(line).replace("\n", r"\x0a"))
 
 
-def keeps_audit_lines_of_allowed() -> bool:
-    """Return whether the audit log takes the lines of allowed operations."""
-    return audit.isEnabledFor(logging.DEBUG)
+def audits_allowed(buffer: AuditBuffer) -> bool:
+    """Return whether the audit log or the audit topic takes allowed operations."""
+    return audit.isEnabledFor(logging.DEBUG) or buffer.level <= logging.DEBUG

@@ -39,7 +39,7 @@ from sparklog.core.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.core.quotas import PRODUCER_BYTE_RATE
-from sparklog.core.topic_names import CLOSED_TOPICS, JOBS_TOPIC, check_not_closed
+from sparklog.core.topic_names import AUDIT_TOPIC, CLOSED_TOPICS, JOBS_TOPIC, check_not_closed
 from sparklog.core.types import PartitionId
 from sparklog.protocol.messages import frames, produce_fast_path
 from sparklog.protocol.messages.builder import ResponseBuilder
@@ -77,9 +77,10 @@ async def handle(node: BrokerNode, request: Any, context: RequestContext) -> Any
     names: dict[PartitionId, Partition] = {}
     places: dict[PartitionId, tuple[int, int]] = {}
     refusal = _refusal(request)
+    by_broker = node.is_broker(context)
     for at, (asked, topic) in enumerate(zip(request.topic_data, topics, strict=True)):
         for number, data in enumerate(asked.partition_data):
-            where = refusal or _where(topic, data, batches)
+            where = refusal or _where(topic, data, batches, by_broker=by_broker)
             if isinstance(where, SparklogError):
                 outcomes[at, number] = where
                 _remember_unknown(node, asked_as(topic, asked, data.index), data.records, where)
@@ -106,7 +107,7 @@ def charge(
 ) -> timedelta:
     """Charge a producer for its batches; return the time to read nothing from its connection."""
     quotas = node.metadata.image.client_quotas
-    if not quotas:
+    if not quotas or node.is_broker(context):
         return UNTHROTTLED
     size_bytes = sum(map(len, batches.values()))
     return node.throttle.charge(quotas, PRODUCER_BYTE_RATE, context, size_bytes)
@@ -162,10 +163,10 @@ def _refusal(request: Any) -> SparklogError | None:
 
 
 def _where(
-    topic: Topic | SparklogError, data: Any, taken: dict[PartitionId, bytes]
+    topic: Topic | SparklogError, data: Any, taken: dict[PartitionId, bytes], *, by_broker: bool
 ) -> PartitionId | SparklogError:
     if isinstance(topic, Topic) and topic.name in CLOSED_TOPICS:
-        refusal = _closed(topic.name, data.records or b"")
+        refusal = _closed(topic.name, data.records or b"", by_broker=by_broker)
         if refusal is not None:
             return refusal
     where = partition_of(topic, data.index)
@@ -174,12 +175,15 @@ def _where(
     return where
 
 
-def _closed(name: str, records: BytesLike) -> SparklogError | None:
+def _closed(name: str, records: BytesLike, *, by_broker: bool) -> SparklogError | None:
     """Return the error of an append to an internal topic, or None if it is allowed.
 
+    Brokers append to the audit topic by produce requests to its leader.
     The history of jobs accepts reference batches. They name an object in the partition's own
     folder, so their producer can write to the storage. Source: decision 49.
     """
+    if name == AUDIT_TOPIC and by_broker:
+        return None
     if name == JOBS_TOPIC and is_reference(records):
         return None
     try:

@@ -75,6 +75,7 @@ class _Families(Collector):
         yield _refused_broker_calls(self._metrics)
         yield from _authentications(self._metrics)
         yield from _authorizations(self._metrics)
+        yield from _audit(self._metrics)
         yield from _topics(self._metrics)
         yield from _requests(self._metrics)
         yield from _throttled(self._metrics)
@@ -124,6 +125,18 @@ def _authorizations(metrics: BrokerMetrics) -> Iterator[Metric]:
             f"Operations of clients that were {word}",
             value=count,
         )
+
+
+def _audit(metrics: BrokerMetrics) -> Iterator[Metric]:
+    counts = {
+        "sparklog_audit_records": ("Records written to the audit topic", metrics.audit_records),
+        "sparklog_audit_records_lost": (
+            "Decisions that never became records of the audit topic",
+            metrics.audit_records_lost,
+        ),
+    }
+    for name, (words, count) in counts.items():
+        yield CounterMetricFamily(name, words, value=count)
 
 
 def _topics(metrics: BrokerMetrics) -> Iterator[Metric]:

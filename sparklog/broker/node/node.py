@@ -27,9 +27,11 @@ from sparklog.broker.fetch.session import FetchSessionCache
 from sparklog.broker.network.cluster_secret import client_id, is_broker
 from sparklog.broker.network.quotas import ClientQuotas
 from sparklog.broker.network.reachability import ReachabilityTracker
+from sparklog.broker.node.audit_writer import AuditWriter
 from sparklog.broker.node.authorization import Authorization
 from sparklog.broker.node.incarnation import Incarnation
 from sparklog.broker.node.replicas import Replicas
+from sparklog.broker.runtime.audit_buffer import OFF, AuditBuffer
 from sparklog.broker.runtime.current_settings import SettingsInForce
 from sparklog.broker.runtime.environment import Address, Environment, spawn
 from sparklog.broker.runtime.metrics import BrokerMetrics, Gauge
@@ -47,6 +49,8 @@ INCARNATIONS_WITHIN_S: Final = 60.0
 """A broker that begins anew this often in this time gives up: something is wrong for good."""
 RESTART_PAUSE_S: Final = 0.05
 STORE_RETRY_S: Final = 1.0
+AUDIT_FLUSH_MAX_S: Final = 5.0
+"""Longest that a broker that leaves waits for the audit topic."""
 JOIN_RETRY_S: Final = 0.2
 JOIN_TRIES_PER_LOOK: Final = 5
 """Tries to reach the controller for each look at the metadata log, which is a request."""
@@ -70,7 +74,8 @@ class BrokerNode:
         `endpoints` has the addresses of all listeners, if there is more than a plain one.
 
         Raises:
-            InvalidConfig: no node.id, another broker.id, or a super user without a type.
+            InvalidConfig: no node.id, another broker.id, a super user without a type, or an audit
+                without an authorizer.
         """
         self.broker_id = node_id(config)
         self.config = config
@@ -88,6 +93,10 @@ class BrokerNode:
         self.metadata = MetadataLog(self.environment)
         self.metadata.subscribe(self.reachability.saw)
         self.authorization = Authorization(config)
+        self.audit = AuditBuffer(config, environment.clock, self.metrics)
+        self._audit_writer = AuditWriter(
+            self.audit, self.environment, self.metadata, config, self.broker_id, self.metrics
+        )
         self._settings = SettingsInForce(config, self.metadata, self.broker_id)
         self._peers = PeerChecks(self.reachability, self.metadata, self.broker_id, session_s)
         self.producer_ids = ProducerIds(self.metadata, self.broker_id)
@@ -199,6 +208,7 @@ class BrokerNode:
             if self._incarnation is None or self._stopped.is_set():
                 return
             if drain:
+                await self._audit_writer.flush(AUDIT_FLUSH_MAX_S)
                 try:
                     if self._incarnation.ended.done():
                         await self._begin_to_leave()
@@ -210,6 +220,7 @@ class BrokerNode:
                     )
             self._stopped.set()
             await self._incarnation.stop()
+            self._audit_writer.end()
 
     @property
     def has_started(self) -> bool:
@@ -290,6 +301,9 @@ class BrokerNode:
         )
         await current_incarnation.start()
         self._incarnation = current_incarnation
+        if self.audit.level != OFF:
+            write = self._audit_writer.run(current_incarnation.replicas)
+            current_incarnation.background(write, "audit")
         self._alive.set()
         self._reborn.set()
         self._reborn = asyncio.Event()

@@ -84,6 +84,8 @@ class BrokerMetrics:
         self.unreadable_batches: Counter[str] = Counter()
         self.allowed_operations = 0
         self.denied_operations = 0
+        self.audit_records = 0
+        self.audit_records_lost = 0
         self._gauges: dict[Gauge, Callable[[], float]] = {}
 
     def produced(self, topic: str, records: int, size_bytes: int) -> None:
@@ -141,6 +143,14 @@ class BrokerMetrics:
             self.allowed_operations += 1
         else:
             self.denied_operations += 1
+
+    def audit_written(self, count: int) -> None:
+        """Count records that this broker wrote to the audit topic."""
+        self.audit_records += count
+
+    def audit_lost(self, count: int) -> None:
+        """Count decisions that never became records of the audit topic."""
+        self.audit_records_lost += count
 
     def broker_call_refused(self, api: str) -> None:
         """Count a request from a client that only brokers may send."""

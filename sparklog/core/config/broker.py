@@ -91,6 +91,16 @@ _ACCESS = (
         Effect.BROKER,
         "Whether all clients may use a resource that no ACL names.",
     ),
+    Setting(
+        "sparklog.audit.level",
+        SettingType.STRING,
+        "OFF",
+        Effect.BROKER,
+        "Decisions of the authorizer that become records of __sparklog_audit: with INFO the denied "
+        "ones, with DEBUG the allowed ones as well. Kafka has only the logger "
+        "kafka.authorizer.logger, whose levels these are. DEBUG costs a record for each operation.",
+        choices=("OFF", "INFO", "DEBUG"),
+    ),
 )
 
 _QUOTAS = (

@@ -12,6 +12,7 @@ from sparklog.cluster.iam_policy import BucketRoot, bucket_root, iam_policy
 from sparklog.cluster.log import Log
 from sparklog.cluster.publication import StagedPartition, publish
 from sparklog.core.errors import InvalidConfig, ResourceNotFound
+from sparklog.core.topic_names import AUDIT_TOPIC
 from sparklog.log.layout import TOPICS_PREFIX
 from sparklog.security.acls import checked_binding
 from sparklog.security.principal import parse_principal
@@ -130,9 +131,24 @@ def test_wildcard_holds_for_each_topic_but_writes_no_internal_one(log: Log) -> N
         with pytest.raises(InvalidConfig, match="PutObject"):
             writer.create_topic("new")
     document = policy(log)
-    for name in ("__consumer_offsets", "__transaction_state", "__cluster_metadata"):
-        key = f"{TOPICS_PREFIX}{name}~{'A' * 22}/0/log/x"
-        assert not is_allowed(document, PUT, ROOT.arn(key))
+    closed = ("__consumer_offsets", "__transaction_state", "__cluster_metadata", AUDIT_TOPIC)
+    for name in closed:
+        assert not is_allowed(document, PUT, ROOT.arn(object_of(name)))
+    assert is_allowed(document, GET, ROOT.arn(object_of("__consumer_offsets")))
+
+
+def object_of(topic: str) -> str:
+    return f"{TOPICS_PREFIX}{topic}~{'A' * 22}/0/log/x"
+
+
+def test_audit_topic_is_read_by_its_name_or_a_prefix_only(log: Log) -> None:
+    allow(log, "*", READ)
+    allow(log, "*", WRITE)
+    audit = ROOT.arn(object_of(AUDIT_TOPIC))
+    assert not is_allowed(policy(log), GET, audit)
+    allow(log, "__sparklog", READ, PREFIXED)
+    assert is_allowed(policy(log), GET, audit)
+    assert not is_allowed(policy(log), PUT, audit)
 
 
 def test_denials_win_and_count_for_each_address(log: Log) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparklog.core.topic_names import AUDIT_TOPIC
 from sparklog.security.acls import (
     OPERATIONS,
     AclBinding,
@@ -121,6 +122,30 @@ def test_some_resource_is_allowed_when_one_name_is(
     authorizer = Authorizer(exact)
     found = authorizer.authorize_by_resource_type(principal, host, operation, TOPIC)
     assert found is wanted
+
+
+def test_audit_topic_needs_an_acl_that_names_it_or_a_prefix() -> None:
+    def may(*found: AclBinding, operation: AclOperation = READ) -> bool:
+        authorizer = Authorizer(found, frozenset({BOB}), allow_if_no_acl=True)
+        assert authorizer.authorize(BOB, HOSTS[0], READ, TOPIC, AUDIT_TOPIC).allowed
+        assert authorizer.authorize(ALICE, HOSTS[0], READ, GROUP, AUDIT_TOPIC).allowed
+        return authorizer.authorize(ALICE, HOSTS[0], operation, TOPIC, AUDIT_TOPIC).allowed
+
+    def acl(
+        name: str,
+        pattern: PatternType = LITERAL,
+        operation: AclOperation = READ,
+        permission: AclPermission = ALLOW,
+    ) -> AclBinding:
+        return AclBinding(TOPIC, name, pattern, ALICE, "*", operation, permission)
+
+    everything = acl("*", operation=ALL)
+    for operation in OPERATIONS[TOPIC]:
+        assert not may(operation=operation)
+        assert not may(everything, operation=operation)
+    assert may(acl(AUDIT_TOPIC))
+    assert may(everything, acl("__sparklog", PREFIXED))
+    assert not may(acl(AUDIT_TOPIC), acl("*", permission=DENY))
 
 
 @given(lists, names)

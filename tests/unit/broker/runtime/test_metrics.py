@@ -122,3 +122,13 @@ def test_metrics_show_broken_links_by_broker() -> None:
     page = read(metrics)
     assert page[at("sparklog_broken_links", broker="2")] == 1
     assert page[at("sparklog_broken_links", broker="3")] == 0
+
+
+def test_metrics_show_audit_records_and_lost_ones() -> None:
+    metrics = BrokerMetrics()
+    assert read(metrics)[at("sparklog_audit_records_lost_total")] == 0
+    metrics.audit_written(3)
+    metrics.audit_lost(2)
+    page = read(metrics)
+    assert page[at("sparklog_audit_records_total")] == 3
+    assert page[at("sparklog_audit_records_lost_total")] == 2
