@@ -76,6 +76,7 @@ COMMANDS = {
     "warm-up": Command(
         "warm_up", "Compile what brokers and jobs need, so that they start at once."
     ),
+    "doctor": Command("doctor", "Check this machine and a root; say what is wrong."),
     "completion": Command("completion", "Print a completion script for bash, zsh or fish."),
 }
 

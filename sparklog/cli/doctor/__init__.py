@@ -1,0 +1,1 @@
+"""The checks of `sparklog doctor`: of a machine, and of a root."""
