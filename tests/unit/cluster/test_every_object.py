@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
@@ -46,7 +47,7 @@ def build(clock: ManualClock) -> MemoryStore:
     """Return a store with one of every kind of object that a log without brokers has."""
     store = MemoryStore("every", clock)
     log = Log(store, clock=clock)
-    log.create_topic("t", 1)
+    log.create_topic("t", 1, configs={"retention.ms": "-1"})
     place = log.partition("t", 0)
     for number in range(APPENDS):
         place.append([numbered(2 * number, 2)])
@@ -129,13 +130,41 @@ def check(store: MemoryStore, whole: MemoryStore, clock: ManualClock, key: str) 
     else:
         assert appended.base_offset >= RECORDS or is_newest(key), f"an offset twice: {key}"
         return
-    try:
+    with suppress(SparklogError):
         upkeep(Log(store, clock=clock), clock)
-    except SparklogError:
-        pass
     store.put(key, whole.get(key))
     healed = Log(store, clock=clock)
     assert values(healed, RECORDS) == EXPECTED, f"something else was deleted: {key}"
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_upkeep_beside_one_damaged_object_deletes_nothing_more(damage: str) -> None:
+    whole = build(ManualClock())
+    before = {info.key for info in whole.list("")}
+    usual = deleted_by_upkeep(whole, before)
+    for key in sorted(before):
+        store = copy_of(whole, ManualClock())
+        data = DAMAGE[damage](whole.get(key))
+        if data is None:
+            store.delete(key)
+        else:
+            store.put(key, data)
+        more = deleted_by_upkeep(store, before - {key}) - usual
+        if damage == "deleted" and key.startswith("snapshots/"):
+            assert all("/pinned/" in name for name in more), "a snapshot is dropped in this way"
+        elif damage == "deleted" and is_newest(key):
+            assert all("/staged/" in name for name in more), "it named no other object"
+        else:
+            assert not more, f"deleted beside {key}"
+
+
+def deleted_by_upkeep(store: MemoryStore, before: set[str]) -> set[str]:
+    """Return which of the objects upkeep deletes from a copy of the store."""
+    clock = ManualClock()
+    copy = copy_of(store, clock)
+    with suppress(SparklogError):
+        upkeep(Log(copy, clock=clock), clock)
+    return before - {info.key for info in copy.list("")}
 
 
 def is_newest(key: str) -> bool:
