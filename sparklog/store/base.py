@@ -19,10 +19,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from sparklog.core.errors import InvalidRequest, Unavailable
+from sparklog.core.errors import InvalidConfig, InvalidRequest, Unavailable
 
 KEY_BYTES_MAX = 800
 """S3 takes keys of 1024 bytes; the rest is for the root's own prefix."""
+ROOT_BYTES_MAX = 200
+"""The root's own prefix. With it a key of `KEY_BYTES_MAX` stays under every store's 1024 bytes."""
 _PART = re.compile(r"(?!\.{1,2}$)(?!\.put-)[A-Za-z0-9!+,.=@_~-]{1,255}")
 """File systems take names of 255 bytes."""
 _PREFIX = re.compile(r"[A-Za-z0-9!+,.=@_~-]*")
@@ -82,6 +84,27 @@ def check_key(key: str) -> None:
         )
 
 
+def key_prefix(place: str, prefix: str) -> str:
+    """Return what the keys of a root begin with in its bucket: empty, or text that ends in `/`.
+
+    Args:
+        `place`: the bucket's URL, for messages.
+        `prefix`: the part of the root's URL behind the bucket.
+
+    Raises:
+        InvalidConfig: a prefix that is no key, or a long one.
+    """
+    prefix = prefix.removesuffix("/")
+    root = f"{place}/{prefix}".rstrip("/")
+    try:
+        check_key(prefix or "root")
+    except InvalidRequest as error:
+        raise InvalidConfig(f"not a prefix for keys. root={root} ({error})") from error
+    if len(prefix) > ROOT_BYTES_MAX:
+        raise InvalidConfig(f"the prefix is too long. root={root} most={ROOT_BYTES_MAX}")
+    return f"{prefix}/" if prefix else ""
+
+
 def check_prefix(prefix: str) -> None:
     """Reject a prefix that no key can start with.
 
@@ -106,11 +129,20 @@ def check_range(start: int | None, end: int | None) -> None:
         )
 
 
+def http_range(start: int | None, end: int | None) -> str | None:
+    """Return the value of HTTP's Range header for bytes [start, end); None for all bytes."""
+    if end is not None:
+        return f"bytes={start or 0}-{end - 1}"
+    if start is None or start == 0:
+        return None
+    return f"bytes={start}-" if start > 0 else f"bytes={start}"
+
+
 class ObjectStore(ABC):
     """One root in one object store. Thread-safe."""
 
     url: str
-    """The root's URL, `file:///…`, `s3://…` or `memory://…`, without credentials."""
+    """The root's URL, such as `file:///…` or `s3://…`, without credentials."""
 
     @abstractmethod
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:

@@ -7,7 +7,8 @@ rules alone:
   - text without a scheme is a path, taken as it is
   - `file://` and `file:` name an absolute path on this machine; `%41` stands for one byte
   - `memory://` names a store of this process; the rest of the text is its name, as it is
-  - `s3://` names a bucket and a prefix of keys; `%41` stands for one byte
+  - `s3://` and `gs://` name a bucket and a prefix of keys; `%41` stands for one byte
+  - `abfs://container@account/prefix` names a container of an Azure account; the same escapes
 
 Text that these rules cannot keep whole is refused.
 """
@@ -23,19 +24,25 @@ from sparklog.core.errors import InvalidConfig
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _BUCKET = re.compile(r"[A-Za-z0-9._-]+")
+_ACCOUNT = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)*")
+_BUCKETS = ("s3", "gs")
+_AZURE = ("abfs", "abfss")
+_PUBLIC_SERVICES = (".dfs.core.windows.net", ".blob.core.windows.net")
 _THIS_MACHINE = ("", "localhost")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
 class RootUrl:
-    """The parts of a root: `scheme` is `file`, `memory` or `s3`."""
+    """The parts of a root: `scheme` is `file`, `memory`, `s3`, `gs` or `abfs`."""
 
     scheme: str
     bucket: str
-    """S3 only; empty otherwise."""
+    """The bucket, or Azure's container; empty for a folder or memory."""
     path: str
     """The folder, the name of the store in memory, or the prefix of the keys."""
+    account: str = ""
+    """Azure only: the name of the account, or the host of its service."""
 
 
 def scheme_of(root: str) -> str:
@@ -64,18 +71,39 @@ def parse_root_url(root: str) -> RootUrl:
         return RootUrl("memory", "", rest.removeprefix("//"))
     if scheme == "file":
         return RootUrl("file", "", _folder(root, rest))
-    if scheme == "s3" and rest.startswith("//"):
+    if scheme in _BUCKETS and rest.startswith("//"):
         bucket, _, prefix = rest[2:].partition("/")
-        if bucket and not _BUCKET.fullmatch(bucket):
-            raise InvalidConfig(
-                "not the name of a bucket; use letters, digits, '.', '_' and '-'. "
-                f"root={root!r} bucket={bucket!r}"
-            )
-        return RootUrl("s3", bucket, _unquoted(root, prefix))
+        return RootUrl(scheme, _bucket(root, bucket), _unquoted(root, prefix))
+    if scheme in _AZURE and rest.startswith("//"):
+        place, _, prefix = rest[2:].partition("/")
+        container, _, account = place.partition("@")
+        path = _unquoted(root, prefix)
+        return RootUrl("abfs", _bucket(root, container), path, _account(root, account))
     raise InvalidConfig(
-        "not a root sparklog knows; use a path, file://, s3://bucket/prefix or memory://. "
-        f"root={root!r}"
+        "not a root sparklog knows; use a path, file://, s3://bucket/prefix, gs://bucket/prefix, "
+        f"abfs://container@account/prefix or memory://. root={root!r}"
     )
+
+
+def _bucket(root: str, name: str) -> str:
+    if name and not _BUCKET.fullmatch(name):
+        raise InvalidConfig(
+            "not the name of a bucket; use letters, digits, '.', '_' and '-'. "
+            f"root={root!r} bucket={name!r}"
+        )
+    return name
+
+
+def _account(root: str, name: str) -> str:
+    """Return the account of `name`, which Hadoop writes as `account.dfs.core.windows.net`."""
+    if not _ACCOUNT.fullmatch(name):
+        raise InvalidConfig(
+            "name an account: abfs://container@account/prefix, or its service's host instead of "
+            f"the account. root={root!r} account={name!r}"
+        )
+    for service in _PUBLIC_SERVICES:
+        name = name.removesuffix(service)
+    return name
 
 
 def _folder(root: str, rest: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import ClientError
 
-from sparklog.core.errors import InvalidConfig, InvalidRequest
+from sparklog.core.errors import InvalidConfig
 from sparklog.core.per_process import PerProcess
 from sparklog.store.base import (
     Data,
@@ -26,6 +26,8 @@ from sparklog.store.base import (
     check_key,
     check_prefix,
     check_range,
+    http_range,
+    key_prefix,
 )
 from sparklog.store.s3_connection import S3Connection
 from sparklog.store.s3_errors import status_of, translate
@@ -35,8 +37,6 @@ T = TypeVar("T")
 
 PAGE_KEYS_MAX = 1000
 """Keys in one page of a listing: S3 gives no more."""
-ROOT_BYTES_MAX = 200
-"""With it a key of `KEY_BYTES_MAX` stays under S3's 1024 bytes."""
 _DIRECTORY_BUCKET = "--x-s3"
 _PLAIN_BODY_BYTES_MAX = 1024 * 1024
 """Larger bodies are handed over as a stream, which does not block the loop while it is sent."""
@@ -52,20 +52,15 @@ class S3Store(ObjectStore):
             InvalidConfig: no bucket, a prefix that is no key, or a directory bucket, which lists in
                 no order.
         """
-        prefix = prefix.removesuffix("/")
-        self.url = f"s3://{bucket}/{prefix}".rstrip("/")
+        place = f"s3://{bucket}"
         if not bucket or bucket.endswith(_DIRECTORY_BUCKET):
             raise InvalidConfig(
-                f"name a general purpose bucket; directory ones list in no order. root={self.url}"
+                "name a general purpose bucket; directory ones list in no order. "
+                f"root={place}/{prefix}"
             )
-        try:
-            check_key(prefix or "root")
-        except InvalidRequest as error:
-            raise InvalidConfig(f"not a prefix for keys. root={self.url} ({error})") from error
-        if len(prefix) > ROOT_BYTES_MAX:
-            raise InvalidConfig(f"the prefix is too long. root={self.url} most={ROOT_BYTES_MAX}")
+        self._prefix = key_prefix(place, prefix)
+        self.url = f"{place}/{self._prefix}".rstrip("/")
         self._bucket = bucket
-        self._prefix = f"{prefix}/" if prefix else ""
         self._endpoint = access.endpoint_url or "aws"
         self._renewed = access.renewed
         self._put_arguments = access.put_arguments
@@ -78,7 +73,7 @@ class S3Store(ObjectStore):
         if end is not None and end <= (start or 0):
             self.head(key)
             return b""
-        wanted = _range_header(start, end)
+        wanted = http_range(start, end)
         arguments = {**self._named(key), **({"Range": wanted} if wanted else {})}
 
         async def request(client: Any) -> bytes:
@@ -177,14 +172,6 @@ def _close(connection: PerProcess[S3Connection]) -> None:
 
 def _body(data: Data) -> bytes | io.BytesIO:
     return bytes(data) if len(data) <= _PLAIN_BODY_BYTES_MAX else io.BytesIO(data)
-
-
-def _range_header(start: int | None, end: int | None) -> str | None:
-    if end is not None:
-        return f"bytes={start or 0}-{end - 1}"
-    if start is None or start == 0:
-        return None
-    return f"bytes={start}-" if start > 0 else f"bytes={start}"
 
 
 def _milliseconds(found: dict[str, Any]) -> int:

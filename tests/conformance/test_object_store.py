@@ -226,10 +226,12 @@ def test_a_view_is_put_like_bytes(store: ObjectStore, size_bytes: int) -> None:
     assert store.get("view/0") == expected
 
 
-def test_a_large_object_comes_back_as_it_was(store: ObjectStore) -> None:
+def test_a_large_object_comes_back_as_it_was(store: ObjectStore, kind: str) -> None:
     data = (bytes(range(251)) * (20 * MIB // 251 + 1))[: 20 * MIB]  # 251 is prime: no page repeats
     assert store.put_if_absent("log/0", data) is CREATED
-    assert store.put_if_absent("log/0", data) is EXISTS
+    # versitygw refuses before it has read the body, and closes: the answer may be lost.
+    refusals = (EXISTS, PutOutcome.UNKNOWN) if kind == "versitygw" else (EXISTS,)
+    assert store.put_if_absent("log/0", data) in refusals
     assert store.head("log/0").size_bytes == len(data) == 20 * MIB
     assert store.get("log/0") == data
     assert store.get("log/0", -4) == data[-4:]

@@ -8,7 +8,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from http.client import HTTPConnection, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -43,6 +43,7 @@ class Rule:
     times: int = 1_000_000
     status: int = 503
     code: str = "SlowDown"
+    headers: list[tuple[str, str]] = field(default_factory=list)
 
 
 EXPIRED = Rule(Action.ANSWER, "", status=400, code="ExpiredToken")
@@ -231,7 +232,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer_error(self, rule: Rule) -> None:
         text = f"<Error><Code>{rule.code}</Code><Message>by plan</Message></Error>".encode()
         body = b"" if self.command == "HEAD" else text
-        self._answer(rule.status, [("Content-Type", "application/xml")], body, body)
+        self._answer(rule.status, [("Content-Type", "application/xml"), *rule.headers], body, body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
         """Keep quiet."""

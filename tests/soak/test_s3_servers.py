@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -21,71 +16,19 @@ from sparklog.store.probe_race import race
 from sparklog.store.s3 import S3Store
 from sparklog.store.settings import S3Access, StoreSettings
 from tests.harness.moto_server import moto_server
-from tests.harness.waiting import eventually
+from tests.harness.store_servers import S3_KEY, S3_SECRET, free_port, served, versitygw
 from tests.peers.jars import JarSet, Resolution
 
 pytestmark = pytest.mark.soak
-VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 S3MOCK = JarSet("s3mock", (Resolution(("com.adobe.testing:s3mock:5.2.0",)),))
 BUCKET = "raced"
-KEY, SECRET = "test", "test-secret"
-HOLDING = ["moto", *(["versitygw"] if shutil.which("go") else [])]
 ROUNDS = 10
 
 
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
-
-
 @contextmanager
-def served(command: list[str], port: int, environment: dict[str, str]) -> Iterator[None]:
-    """Run a server until the end; it answers when this returns."""
-
-    def answers() -> bool:
-        connection = HTTPConnection("127.0.0.1", port, timeout=5)
-        try:
-            connection.request("GET", "/")
-            return connection.getresponse().status > 0
-        except OSError:
-            return False
-        finally:
-            connection.close()
-
-    process = subprocess.Popen(
-        command,
-        env={**os.environ, **environment},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        eventually(answers, "the server answers")
-        yield
-    finally:
-        process.kill()
-        process.wait()
-
-
-@contextmanager
-def versitygw(folder: Path) -> Iterator[int]:
-    """Serve a folder by versitygw; the first use builds it."""
-    programs = Path(sys.prefix) / "go-bin"
-    if not (programs / "versitygw").exists():
-        environment = {**os.environ, "GOBIN": str(programs)}
-        subprocess.run(["go", "install", VERSITYGW], env=environment, check=True)
-    (folder / BUCKET).mkdir(parents=True)
-    port = free_port()
-    command = [str(programs / "versitygw"), "--port", f"127.0.0.1:{port}", "posix", str(folder)]
-    keys = {"ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
-    with served(command, port, keys):
-        yield port
-
-
-@contextmanager
-def moto(_: Path) -> Iterator[int]:
+def moto(_: Path, bucket: str) -> Iterator[int]:
     with moto_server() as server:
-        server.make_bucket(BUCKET)
+        server.make_bucket(bucket)
         yield server.port
 
 
@@ -105,13 +48,13 @@ def s3mock(folder: Path) -> Iterator[int]:
 
 
 def store_at(port: int) -> S3Store:
-    access = S3Access(f"http://127.0.0.1:{port}", "us-east-1", KEY, SECRET)
+    access = S3Access(f"http://127.0.0.1:{port}", "us-east-1", S3_KEY, S3_SECRET)
     return S3Store(BUCKET, "log", access, StoreSettings())
 
 
-@pytest.mark.parametrize("kind", HOLDING)
+@pytest.mark.parametrize("kind", ["moto", "versitygw"])
 def test_probe_accepts_a_server_that_holds_under_a_race(kind: str, tmp_path: Path) -> None:
-    with {"moto": moto, "versitygw": versitygw}[kind](tmp_path) as port:
+    with {"moto": moto, "versitygw": versitygw}[kind](tmp_path, BUCKET) as port:
         store = store_at(port)
         for number in range(ROUNDS):
             race(store, f"probe-{number}", SYSTEM_CLOCK, SYSTEM_ENTROPY)

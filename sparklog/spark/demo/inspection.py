@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import fsspec
 import pyarrow as pa
@@ -14,6 +15,7 @@ from sparklog.log.manifest.view import PartitionView
 from sparklog.spark.demo.flights import TOPICS
 from sparklog.spark.demo.scene import Expected, Scene, counted_keys, in_order, read_topic, rows_in
 from sparklog.spark.jobs.progress import bytes_text
+from sparklog.store.root_url import scheme_of
 from sparklog.store.settings import S3Access
 
 DUMPED_RECORDS = 3
@@ -38,10 +40,7 @@ def look_inside(scene: Scene, log: Log) -> None:
     scene.narrator.step("Inside: a segment is an Arrow file that anything opens")
     view = log.partition("flights", 0).view()
     name = view.layout.key(view.entries[0].object)
-    url = f"{scene.stage.root.rstrip('/')}/{name}"
-    options = _s3_options(scene) if url.startswith("s3://") else {}
-    with fsspec.open(url, "rb", **options) as file, pa.ipc.open_file(file) as segment:
-        scene.narrator.command(f'pyarrow.ipc.open_file(fsspec.open("…/{name}"))')
+    with _opened(scene, log, name) as file, pa.ipc.open_file(file) as segment:
         for field in segment.schema:
             scene.narrator.tell(f"{field.name}: {field.type}")
         first = segment.get_batch(0).slice(0, 1).to_pylist()[0]
@@ -49,6 +48,17 @@ def look_inside(scene: Scene, log: Log) -> None:
         for column, value in first.items():
             scene.narrator.tell(_cut(f"  {column} = {value}"))
     _dump(scene, name)
+
+
+def _opened(scene: Scene, log: Log, name: str) -> Any:
+    """Open an object for reading, by fsspec where the project's own libraries reach the root."""
+    root = scene.stage.root
+    if scheme_of(root) in ("abfs", "gs"):
+        scene.narrator.command(f'pyarrow.ipc.open_file("…/{name}")')
+        return pa.BufferReader(log.store.get(name))
+    scene.narrator.command(f'pyarrow.ipc.open_file(fsspec.open("…/{name}"))')
+    options = _s3_options(scene) if scheme_of(root) == "s3" else {}
+    return fsspec.open(f"{root.rstrip('/')}/{name}", "rb", **options)
 
 
 def _s3_options(scene: Scene) -> dict[str, str | None]:

@@ -86,6 +86,19 @@ def test_no_character_of_a_memory_root_is_dropped(name: str) -> None:
         "s3://b/log//",
         "s3:b/log",
         "s3://b/lo\tg",
+        "gs://b#x/log",
+        "gs://b/log?x",
+        "gs://b//log",
+        "gs://",
+        "abfs://c/log",
+        "abfs://@a/log",
+        "abfs://c@/log",
+        "abfs://c@a:10000/log",
+        "abfs://c@a#x/log",
+        "abfs://c@A/log",
+        "abfs://c@a@b/log",
+        "abfs://c@a/log#x",
+        "abfs://c@a//log",
         "file://host/log",
         "file:log",
         "file:///lo\ng",
@@ -126,7 +139,7 @@ def test_each_opening_counts_for_itself_by_label() -> None:
     assert other.counters.snapshot() == {}
 
 
-@pytest.mark.parametrize("root", ["", "gs://bucket/x", "http://host/x", "s4://x"])
+@pytest.mark.parametrize("root", ["", "az://bucket/x", "http://host/x", "s4://x"])
 def test_an_unknown_kind_of_root_is_refused(root: str) -> None:
     with pytest.raises(InvalidConfig, match="use a path, file://, s3://bucket/prefix"):
         open_store(root)
@@ -149,9 +162,41 @@ def test_an_s3_root_that_cannot_work_is_refused(root: str) -> None:
         open_store(root, environment={})
 
 
-@pytest.mark.parametrize(("root", "url"), [("s3://b", "s3://b"), ("s3://b/a/c/", "s3://b/a/c")])
-def test_an_s3_root_has_no_slash_at_its_end(root: str, url: str) -> None:
+@pytest.mark.parametrize(
+    ("root", "url"),
+    [
+        ("s3://b", "s3://b"),
+        ("s3://b/a/c/", "s3://b/a/c"),
+        ("gs://b/a/c/", "gs://b/a/c"),
+        ("abfs://c@a", "abfs://c@a"),
+        ("abfss://c@a.dfs.core.windows.net/p/", "abfs://c@a/p"),
+        ("abfs://c@a.blob.core.windows.net/p", "abfs://c@a/p"),
+        ("abfs://c@a.dfs.core.chinacloudapi.cn/p", "abfs://c@a.dfs.core.chinacloudapi.cn/p"),
+    ],
+)
+def test_a_cloud_root_has_one_url_without_a_slash_at_its_end(root: str, url: str) -> None:
     assert open_store(root, environment={}).url == url
+
+
+@pytest.mark.parametrize(
+    ("root", "module", "extra"),
+    [("gs://b/log", "google.auth", "gcs"), ("abfs://c@a/log", "azure.identity", "azure")],
+)
+def test_a_root_without_its_libraries_names_the_extra(root: str, module: str, extra: str) -> None:
+    code = f"""
+import sys
+sys.modules[{module!r}] = None
+from sparklog.store.open import open_store
+try:
+    open_store({root!r}, environment={{}})
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    shown = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert shown.startswith("InvalidConfig")
+    assert f"pip install 'sparklog[{extra}]'" in shown
 
 
 @pytest.mark.parametrize(
