@@ -41,6 +41,7 @@ HASTY = StoreSettings(
     probe=False,  # it would send a hundred requests more in each test
 )
 PROBING = replace(HASTY, probe=True, read_timeout_s=30.0, retry_deadline_s=30.0)
+UNHURRIED = replace(PROBING, probe=False)
 PATIENT = StoreSettings(retry_deadline_s=20.0, retry_first_pause_ms=5, retry_pause_max_ms=50)
 
 Open = Callable[..., RetryingStore]
@@ -217,8 +218,9 @@ def test_a_get_that_breaks_off_is_sent_again(
 
 
 def test_a_listing_goes_on_behind_the_last_key_when_a_page_fails(
-    moto: MotoServer, store: RetryingStore, proxy: FaultProxy
+    open_through: Open, proxy: FaultProxy
 ) -> None:
+    store = open_through(UNHURRIED)  # a busy moto takes seconds for a page of 1000 keys
     names = [f"many/{n:05}" for n in range(1100)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda key: store.put_if_absent(key, b""), names))
