@@ -14,6 +14,7 @@ from sparklog.store.settings import StoreSettings
 from tests.harness.moto_server import MotoServer, moto_server
 from tests.harness.store_servers import (
     AZURE_ACCOUNT,
+    KINDS,
     azure_environment,
     azurite,
     fake_gcs,
@@ -56,7 +57,7 @@ def gcs() -> Iterator[int]:
         yield port
 
 
-SERVERS = [pytest.param(kind, marks=pytest.mark.soak) for kind in ("versitygw", "azure", "gcs")]
+SERVERS = [pytest.param(kind, marks=pytest.mark.soak) for kind in KINDS]
 
 
 @pytest.fixture(params=["memory", "file", "s3", *SERVERS])

@@ -20,6 +20,7 @@ from tests.harness.fault_proxy import Action, FaultProxy, fault_proxy
 from tests.harness.store_servers import (
     AZURE_ACCOUNT,
     AZURE_KEY,
+    KINDS,
     azure_environment,
     gcs_environment,
 )
@@ -55,7 +56,7 @@ class Cloud:
         return open_store(f"{place}/{uuid4().hex}", settings, environment=self.environment)
 
 
-@pytest.fixture(params=["azure", "gcs"])
+@pytest.fixture(params=sorted({"azure", "gcs"} & set(KINDS)))
 def cloud(request: pytest.FixtureRequest) -> Iterator[Cloud]:
     port: int = request.getfixturevalue(request.param)
     with fault_proxy(port) as proxy:
@@ -204,16 +205,18 @@ def test_probe_accepts_the_store_once_for_its_root(cloud: Cloud) -> None:
     store.close()
 
 
-@pytest.mark.parametrize("cloud", ["azure"], indirect=True)
+@pytest.mark.parametrize("cloud", sorted({"azure"} & set(KINDS)), indirect=True)
 def test_probe_refuses_a_store_without_conditions(cloud: Cloud) -> None:
     # A request that is signed by the account's key covers the condition, so the proxy could not
     # remove it; one with a token does not.
     token = generate_account_sas(
         AZURE_ACCOUNT,
         AZURE_KEY,
-        ResourceTypes(container=True, object=True),
-        AccountSasPermissions(read=True, write=True, create=True, list=True, delete=True),
-        datetime.now(UTC) + timedelta(hours=1),
+        resource_types=ResourceTypes(container=True, object=True),
+        permission=AccountSasPermissions(
+            read=True, write=True, create=True, list=True, delete=True
+        ),
+        expiry=datetime.now(UTC) + timedelta(hours=1),
     )
     endpoint = cloud.environment["AZURE_STORAGE_SERVICE_ENDPOINT"]
     cloud.environment = {

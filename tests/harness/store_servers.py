@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 
-import pytest
 from azure.storage.blob import ContainerClient
 
 from tests.harness.moto_server import REGION
@@ -31,6 +30,11 @@ AZURE_KEY = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
 """Azurite's own account and key, which its documentation names."""
+KINDS = [
+    *(["versitygw", "gcs"] if shutil.which("go") else []),
+    *(["azure"] if shutil.which("npm") else []),
+]
+"""The servers that this machine can install."""
 PROGRAMS = Path(sys.prefix) / "store-servers"
 
 
@@ -41,22 +45,18 @@ def free_port() -> int:
 
 
 def go_program(module: str) -> Path:
-    """Return a program of Go; the first use builds it. Skips the test where Go is missing."""
+    """Return a program of Go; the first use builds it."""
     program = PROGRAMS / module.rpartition("/")[2].partition("@")[0]
     if not program.exists():
-        if shutil.which("go") is None:
-            pytest.skip(f"go is not installed, so {program.name} cannot be built")
         environment = {**os.environ, "GOBIN": str(PROGRAMS)}
         subprocess.run(["go", "install", module], env=environment, check=True)
     return program
 
 
 def node_program(package: str, name: str) -> Path:
-    """Return a program of a Node package. Skips the test where npm is missing."""
+    """Return a program of a Node package; the first use installs it."""
     program = PROGRAMS / "node_modules" / ".bin" / name
     if not program.exists():
-        if shutil.which("npm") is None:
-            pytest.skip(f"npm is not installed, so {package} cannot be installed")
         command = ["npm", "install", "--silent", "--prefix", str(PROGRAMS), package]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return program

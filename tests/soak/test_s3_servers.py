@@ -16,7 +16,7 @@ from sparklog.store.probe_race import race
 from sparklog.store.s3 import S3Store
 from sparklog.store.settings import S3Access, StoreSettings
 from tests.harness.moto_server import moto_server
-from tests.harness.store_servers import S3_KEY, S3_SECRET, free_port, served, versitygw
+from tests.harness.store_servers import KINDS, S3_KEY, S3_SECRET, free_port, served, versitygw
 from tests.peers.jars import JarSet, Resolution
 
 pytestmark = pytest.mark.soak
@@ -52,7 +52,7 @@ def store_at(port: int) -> S3Store:
     return S3Store(BUCKET, "log", access, StoreSettings())
 
 
-@pytest.mark.parametrize("kind", ["moto", "versitygw"])
+@pytest.mark.parametrize("kind", ["moto", *({"versitygw"} & set(KINDS))])
 def test_probe_accepts_a_server_that_holds_under_a_race(kind: str, tmp_path: Path) -> None:
     with {"moto": moto, "versitygw": versitygw}[kind](tmp_path, BUCKET) as port:
         store = store_at(port)
