@@ -35,6 +35,14 @@ from sparklog.client.groups import Groups
 from sparklog.client.metadata import read_metadata
 from sparklog.client.offsets import delete_before, find_offsets
 from sparklog.client.security import SecuritySettings
+from sparklog.client.tokens import (
+    AT_ONCE_MS,
+    BROKERS_LIMIT_MS,
+    create_token,
+    expire_token,
+    read_tokens,
+    renew_token,
+)
 from sparklog.client.topics import (
     Assignment,
     LogDir,
@@ -62,7 +70,9 @@ from sparklog.core.errors import SparklogError, UnknownTopicOrPartition
 from sparklog.core.quotas import Quotas
 from sparklog.core.types import Closeable, TopicPartition
 from sparklog.security.acls import AclBinding, AclFilter, check_binding
+from sparklog.security.principal import Principal
 from sparklog.security.sasl.credentials import ITERATIONS_MIN, ScramMechanism, salted
+from sparklog.security.sasl.delegation_tokens import IssuedToken
 
 JOIN_GROUP: Final = 11
 ASKED_AGAIN_S: Final = 0.05
@@ -298,6 +308,53 @@ class Admin(Closeable):
             OutcomeUnknown, Unavailable.
         """
         return remove_acls(self._brokers, list(filters))
+
+    def create_token(
+        self,
+        owner: Principal | None = None,
+        renewers: Iterable[Principal] = (),
+        lifetime_ms: int = BROKERS_LIMIT_MS,
+    ) -> IssuedToken:
+        """Create a delegation token of `owner`, by default of the user that this client logs in as.
+
+        Args:
+            owner: the principal of those who log in by the token.
+            renewers: principals that may renew and expire it, as its owner may.
+            lifetime_ms: its longest life with all renewals; the brokers have a limit.
+
+        Raises:
+            DelegationTokenError: the brokers have no tokens, or this client may not create it.
+            OutcomeUnknown, Unavailable.
+        """
+        return create_token(self._brokers, owner, renewers, lifetime_ms)
+
+    def tokens(self, owners: Iterable[Principal] | None = None) -> list[IssuedToken]:
+        """Return the delegation tokens of some owners, or all, that this client may see.
+
+        Raises:
+            DelegationTokenError: as `create_token`. Unavailable: no broker responds.
+        """
+        return read_tokens(self._brokers, owners)
+
+    def renew_token(self, token_hmac: bytes, period_ms: int = BROKERS_LIMIT_MS) -> int:
+        """Renew a delegation token; return its new expiry in ms since the Unix epoch.
+
+        Raises:
+            DelegationTokenError: it is unknown or expired, or this client may not renew it.
+            OutcomeUnknown, Unavailable.
+        """
+        return renew_token(self._brokers, token_hmac, period_ms)
+
+    def expire_token(self, token_hmac: bytes, period_ms: int = AT_ONCE_MS) -> int:
+        """Let a delegation token expire `period_ms` from now, by default remove it at once.
+
+        Returns:
+            The new expiry in ms since the Unix epoch; the period itself if the token is removed.
+
+        Raises:
+            As `renew_token`.
+        """
+        return expire_token(self._brokers, token_hmac, period_ms)
 
     def offsets(
         self, wanted: Mapping[TopicPartition, int], *, committed_only: bool = False

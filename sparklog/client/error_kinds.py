@@ -39,6 +39,15 @@ from sparklog.core.errors import (
     UnknownTopicOrPartition,
     UnsupportedSaslMechanism,
 )
+from sparklog.core.token_errors import (
+    DelegationTokenAuthDisabled,
+    DelegationTokenAuthorizationFailed,
+    DelegationTokenExpired,
+    DelegationTokenNotFound,
+    DelegationTokenOwnerMismatch,
+    DelegationTokenRequestNotAllowed,
+    InvalidPrincipalType,
+)
 
 _OF_BROKER: Mapping[ErrorCode, type[SparklogError]] = {
     ErrorCode.offset_out_of_range: OffsetOutOfRange,
@@ -73,6 +82,13 @@ _OF_BROKER: Mapping[ErrorCode, type[SparklogError]] = {
     ErrorCode.resource_not_found: ResourceNotFound,
     ErrorCode.duplicate_resource: DuplicateResource,
     ErrorCode.unacceptable_credential: UnacceptableCredential,
+    ErrorCode.delegation_token_auth_disabled: DelegationTokenAuthDisabled,
+    ErrorCode.delegation_token_not_found: DelegationTokenNotFound,
+    ErrorCode.delegation_token_owner_mismatch: DelegationTokenOwnerMismatch,
+    ErrorCode.delegation_token_request_not_allowed: DelegationTokenRequestNotAllowed,
+    ErrorCode.delegation_token_authorization_failed: DelegationTokenAuthorizationFailed,
+    ErrorCode.delegation_token_expired: DelegationTokenExpired,
+    ErrorCode.invalid_principal_type: InvalidPrincipalType,
     ErrorCode.broker_not_available: Unavailable,
     ErrorCode.eligible_leaders_not_available: Unavailable,
     ErrorCode.preferred_leader_not_available: Unavailable,

@@ -40,7 +40,7 @@ def log_in(
         InvalidConfig, Unavailable: there is no bearer token.
     """
     token = bearer_token(sasl) if sasl.mechanism == "OAUTHBEARER" else ""
-    login = SaslLogin(sasl.mechanism, sasl.user, sasl.password, token)
+    login = SaslLogin(sasl.mechanism, sasl.user, sasl.password, token, by_token=sasl.by_token)
     answer = call(request_schema(Api.SASL_HANDSHAKE, VERSION)(mechanism=sasl.mechanism))
     code = int(answer.error_code)
     if code == UNSUPPORTED_MECHANISM:

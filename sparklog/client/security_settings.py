@@ -132,6 +132,8 @@ class SaslSettings:
     client_id: str = ""
     client_secret: str = field(default="", repr=False)
     scope: str = ""
+    by_token: bool = False
+    """True if user and password are the id and the HMAC of a delegation token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,9 @@ def librdkafka_settings(security: ClientSecurity) -> dict[str, str]:
     """Return the settings under librdkafka's names, without a bearer token.
 
     OAUTHBEARER needs the callback of `security.SecuritySettings` in addition.
+
+    Raises:
+        InvalidConfig: the login is by a delegation token.
     """
     found = {"security.protocol": security.protocol.lower()}
     if security.tls is not None:
@@ -236,6 +241,11 @@ def librdkafka_settings(security: ClientSecurity) -> dict[str, str]:
             if value
         }
     if security.sasl is not None:
+        if security.sasl.by_token:
+            raise InvalidConfig(
+                "librdkafka, by which Producer and Consumer work, cannot log in by a delegation "
+                'token; Admin and Java clients can. sasl.jaas.config has tokenauth="true"'
+            )
         found["sasl.mechanisms"] = security.sasl.mechanism
         if security.sasl.user:
             found |= {
@@ -356,7 +366,12 @@ def _sasl(values: Mapping[str, str], line: str, secret: Callable[[str, str], str
             f"{mechanism} needs a user name and a password: set sasl.jaas.config, or "
             "sasl.username and sasl.password."
         )
-    return SaslSettings(mechanism, user, password)
+    by_token = options.get("tokenauth", "").lower() == "true"
+    if by_token and mechanism == "PLAIN":
+        raise InvalidConfig(
+            "a delegation token logs in by SCRAM-SHA-256 or SCRAM-SHA-512; set sasl.mechanism."
+        )
+    return SaslSettings(mechanism, user, password, by_token=by_token)
 
 
 def _oauthbearer(values: Mapping[str, str], options: Mapping[str, str]) -> SaslSettings:

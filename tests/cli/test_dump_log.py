@@ -13,7 +13,8 @@ import pytest
 from sparklog.cli.console.segment_dump import Depth, SegmentDump
 from sparklog.cli.output import Output
 from sparklog.cluster.log import Log, open_log
-from sparklog.cluster.metadata.records import ClusterRecord, text_of
+from sparklog.cluster.metadata.json_values import text_of
+from sparklog.cluster.metadata.records import ClusterRecord
 from sparklog.core.types import TimestampType
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.partition.partition_log import PartitionLog

@@ -11,7 +11,7 @@ from sparklog.security.acls import AclOperation as Do
 from sparklog.security.acls import ResourceType
 
 SOON = timedelta(seconds=5)
-TOPIC, GROUP, CLUSTER, TRANSACTION = 29, 30, 31, 53
+TOPIC, GROUP, CLUSTER, TRANSACTION, TOKEN = 29, 30, 31, 53, 65
 Grant = tuple[Do, ResourceType, str]
 
 

@@ -17,6 +17,7 @@ from tests.harness.access_case import (
     GROUP,
     PART,
     SOON,
+    TOKEN,
     TOPIC_0,
     TRANSACTION,
     AccessCase,
@@ -290,6 +291,19 @@ def cluster_entity_cases() -> list[AccessCase]:
     ]
 
 
+def token_cases() -> list[AccessCase]:
+    """Return the requests about delegation tokens, to brokers without a key for tokens."""
+    disabled, owner = 61, {"owner_principal_type": "User", "owner_principal_name": "bob"}
+    another = ((Do.CREATE_TOKENS, ResourceType.USER, "User:bob"),)
+    return [
+        AccessCase(plain_request(Api.CREATE_DELEGATION_TOKEN, 3, **owner), [TOKEN], another),
+        AccessCase(plain_request(Api.CREATE_DELEGATION_TOKEN, 1), [disabled]),
+        AccessCase(plain_request(Api.RENEW_DELEGATION_TOKEN, 2), [disabled]),
+        AccessCase(plain_request(Api.EXPIRE_DELEGATION_TOKEN, 2), [disabled]),
+        AccessCase(plain_request(Api.DESCRIBE_DELEGATION_TOKEN, 3, owners=None), [disabled]),
+    ]
+
+
 def access_cases(topic_id: Any) -> list[AccessCase]:
     """Return all of them; `topic_id` is the id of `t`."""
     return [
@@ -301,4 +315,5 @@ def access_cases(topic_id: Any) -> list[AccessCase]:
         *transaction_end_cases(),
         *cluster_cases(),
         *cluster_entity_cases(),
+        *token_cases(),
     ]

@@ -25,6 +25,7 @@ from sparklog.broker.runtime.audit_buffer import AuditBuffer
 from sparklog.broker.runtime.environment import Address, Environment, TaskScope
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.broker.runtime.request import NoResponse, RequestContext
+from sparklog.broker.runtime.token_secrets import token_secrets_of
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import RegisterBrokerRecord
 from sparklog.coordinator.effects import ProducerIdentity
@@ -192,6 +193,7 @@ class ToyNode:
         self.environment = environment
         self.metadata = MetadataLog(environment)
         self.authorization = Authorization(self.config)
+        self.token_secrets = token_secrets_of(self.config)
         self.replicas = ToyReplicas()
         self.groups = GroupCoordinator(
             environment, self.config, self.broker_id, self.metadata, TaskScope("toy", _raise)

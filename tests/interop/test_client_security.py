@@ -5,11 +5,13 @@ Each test runs against Apache Kafka and against sparklog, which have the same se
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -44,7 +46,18 @@ from sparklog.protocol.messages.builder import build_request
 from tests.cli.conftest import Cli
 from tests.harness.certificates import CertificateAuthority
 from tests.interop.brokers import Brokers
+from tests.interop.token_story import (
+    KAFKAS_ANSWERS,
+    OUR_ANSWERS,
+    SECRET_KEY,
+    can_log_in,
+    properties_file,
+    token_answers,
+    token_login,
+    token_tool,
+)
 from tests.peers.kafka import HOST, KafkaCluster, free_ports
+from tests.peers.kafka_tools import run_tool
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
@@ -117,6 +130,7 @@ def secure(
         "sasl.oauthbearer.jwks.endpoint.url": jwks,
         "sasl.oauthbearer.expected.audience": "kafka",
         "sasl.oauthbearer.expected.issuer": "test",
+        "delegation.token.secret.key": SECRET_KEY,
     }
     for name in ("login", "clear", "short"):
         prefix = f"listener.name.{name}"
@@ -321,6 +335,55 @@ def test_clients_use_the_settings(secure: SecureKafka) -> None:
         while not records:
             records = consumer.poll()
         assert [record.value for record in records] == [b"hello"]
+
+
+def user_at_login(secure: SecureKafka, kind: str) -> tuple[str, dict[str, str]]:
+    """Return the address and the settings of a client, by its user or its lack of one."""
+    at = secure.addresses
+    if kind == "plaintext":
+        return at["OPEN"], {}
+    if kind == "one-way TLS":
+        return at["TLS"], {"security.protocol": "SSL", **secure.tls()}
+    mechanism, password = {
+        "alice": ("SCRAM-SHA-512", "secret"), "odd": ("SCRAM-SHA-256", r'a\"b\\=ü;'),
+        "b": ("PLAIN", "b"),
+    }[kind]  # fmt: skip
+    return at["LOGIN"], {**login(mechanism, kind, password), **secure.tls()}
+
+
+def test_answers_about_delegation_tokens_are_kafkas(
+    secure: SecureKafka, request: pytest.FixtureRequest
+) -> None:
+    is_kafka = request.node.callspec.params["secure"] == "kafka"
+    expected = KAFKAS_ANSWERS if is_kafka else OUR_ANSWERS
+    assert token_answers(partial(user_at_login, secure)) == expected
+
+
+@pytest.mark.parametrize("secure", ["sparklog"], indirect=True)
+def test_kafkas_tool_and_a_java_client_use_tokens(secure: SecureKafka, tmp_path: Path) -> None:
+    address, settings = user_at_login(secure, "alice")
+    file = properties_file(tmp_path / "alice", settings)
+    renewer = ("--renewer-principal", "User:odd")
+    created = token_tool(address, file, "--create", "--max-life-time-period", "-1", *renewer)
+    token_id, secret, *_ = created.splitlines()[-1].split()
+    by_token = token_login("SCRAM-SHA-512", token_id, base64.b64decode(secret))
+    own = properties_file(tmp_path / "token", {**settings, **by_token})
+    topic = ("--create", "--topic", "by-token")
+    run_tool("TopicCommand", "--bootstrap-server", address, "--command-config", str(own), *topic)
+    with Admin(address, settings={**settings, **by_token}) as admin:
+        assert "by-token" in admin.topic_names()
+    hmac = ("--hmac", secret)
+    renewed = token_tool(address, file, "--renew", "--renew-time-period", "-1", *hmac)
+    assert "Completed renew operation" in renewed
+    described = token_tool(address, file, "--describe", "--owner-principal", "User:alice")
+    assert [line.split()[:5] for line in described.splitlines() if token_id in line] == [
+        [token_id, secret, "User:alice", "User:alice", "[User:odd]"]
+    ]
+    expired = token_tool(address, file, "--expire", "--expiry-time-period", "-1", *hmac)
+    assert "Completed expire operation" in expired
+    assert not can_log_in(address, {**settings, **by_token})
+    with pytest.raises(InvalidConfig, match="librdkafka"):
+        Producer(address, {**settings, **by_token})
 
 
 def test_librdkafka_logs_in_with_a_bearer_token(secure: SecureKafka, tmp_path: Path) -> None:

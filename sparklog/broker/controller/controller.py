@@ -44,6 +44,7 @@ from sparklog.cluster.controller import election, liveness
 from sparklog.cluster.controller.liveness import Verdict
 from sparklog.cluster.metadata.image import Broker, MetadataImage
 from sparklog.cluster.metadata.records import Record
+from sparklog.cluster.metadata.token_changes import remove_expired
 from sparklog.core.config.broker import BrokerConfig
 from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import DataCorrupt, Fenced, OutcomeUnknown, Unavailable
@@ -105,6 +106,8 @@ class ControllerShell:
         self._place_at_s = 0.0
         self._place_latest_s = 0.0
         self._rebalance_at_s = math.inf
+        self._token_check_s = config.whole("delegation.token.expiry.check.interval.ms") / 1000
+        self._token_check_at_s = 0.0
 
     def is_active(self) -> bool:
         """Say whether the metadata log, as known here, names this incarnation."""
@@ -136,6 +139,7 @@ class ControllerShell:
                 await self._fence_dead()
                 await self._keep_up()
                 await self._rebalance()
+                await self._remove_expired_tokens()
             except Fenced:
                 continue
             except (Unavailable, OutcomeUnknown) as error:
@@ -376,6 +380,16 @@ class ControllerShell:
             return
         self._rebalance_at_s = now_s + self._rebalance_s
         decide = self._as_controller(decisions.rebalance)
+        if decide(self._metadata.image):
+            await self._metadata.decide(decide)
+
+    async def _remove_expired_tokens(self) -> None:
+        now_s = self._now_s()
+        if now_s < self._token_check_at_s:
+            return
+        self._token_check_at_s = now_s + self._token_check_s
+        now_ms = self._environment.clock.now_ms()
+        decide = self._as_controller(lambda newest: remove_expired(newest, now_ms))
         if decide(self._metadata.image):
             await self._metadata.decide(decide)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from sparklog.broker.handlers import group_guards, record_guards, topic_guards
+from sparklog.broker.handlers import group_guards, record_guards, token_guards, topic_guards
 from sparklog.broker.handlers.guards import (
     Gate,
     Guard,
@@ -176,6 +176,10 @@ GUARDS: Final[dict[Api, Callable[[GuardedCall], Awaitable[Any]]]] = {
     Api.UPDATE_FEATURES: _cluster(_ALTER),
     Api.DESCRIBE_LOG_DIRS: _cluster(_DESCRIBE),
     Api.CREATE_PARTITIONS: _topics(_ALTER, ItemList("topics", "results", same("name"))),
+    Api.CREATE_DELEGATION_TOKEN: token_guards.create_delegation_token,
+    Api.RENEW_DELEGATION_TOKEN: no_check,
+    Api.EXPIRE_DELEGATION_TOKEN: no_check,
+    Api.DESCRIBE_DELEGATION_TOKEN: Guard(after=token_guards.described_tokens),
     Api.DELETE_GROUPS: Guard(
         items=ItemCheck(
             _DELETE, group_resource, (ItemList("groups_names", "results", {"group_id": ITSELF}),)

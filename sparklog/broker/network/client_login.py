@@ -77,6 +77,11 @@ class ClientLogin:
         return self._authenticator.complete
 
     @property
+    def by_token(self) -> bool:
+        """Return True if the client logged in by a delegation token."""
+        return self._authenticator.by_token
+
+    @property
     def expects_token(self) -> bool:
         """Return True if the next frame is a token without a header."""
         return self._authenticator.expects_raw_token

@@ -357,8 +357,10 @@ class Connection(asyncio.Protocol):
             self._close_later(login.failure_delay_s)
         elif login.complete:
             self._reader.frame_bytes_max = self._service.frame_bytes_max
-            if login.principal is not None and login.principal != self._context.principal:
-                self._context = replace(self._context, principal=login.principal)
+            before = self._context
+            if login.principal is not None:
+                self._context = replace(before, principal=login.principal, by_token=login.by_token)
+            if self._context.principal != before.principal:
                 self._service.metrics.authentication(
                     self._access.name, login.mechanism, succeeded=True
                 )

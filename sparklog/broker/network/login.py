@@ -1,6 +1,7 @@
 """The login of a listener with SASL: its mechanisms, its users, and how long a session lasts.
 
-PLAIN and SCRAM have the users of the metadata log. Brokers log in to each other by SCRAM as
+PLAIN and SCRAM have the users of the metadata log, and SCRAM has its delegation tokens, if there is
+a `delegation.token.secret.key`. Brokers log in to each other by SCRAM as
 `__sparklog_broker`; its password comes from the cluster's secret, which no client can read.
 
   L1  passwords in clear text are accepted with TLS only, unless a setting says otherwise
@@ -19,6 +20,7 @@ from typing import Final
 
 from sparklog.broker.network.listeners import Endpoint
 from sparklog.broker.network.token_keys import TokenKeys
+from sparklog.broker.runtime.token_secrets import token_secrets_of
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.core.clock import Clock
 from sparklog.core.config.broker import BrokerConfig
@@ -39,7 +41,7 @@ from sparklog.security.sasl.credentials import (
 )
 from sparklog.security.sasl.mechanism import SaslServer
 from sparklog.security.sasl.plain import PlainServer
-from sparklog.security.sasl.scram import ScramServer, new_scram_nonce
+from sparklog.security.sasl.scram import ScramServer, TokenStore, new_scram_nonce
 
 BROKER_USER: Final = "__sparklog_broker"
 """The user as which brokers log in to each other."""
@@ -94,6 +96,7 @@ class ListenerLogin:
         self.receive_bytes_max = config.whole(self._name("sasl.server.max.receive.size"))
         """Largest request before a client has logged in, in bytes."""
         self.failure_delay_s = config.whole("connection.failed.authentication.delay.ms") / 1000
+        self._token_secrets = token_secrets_of(config)
         self._mechanisms = config.words(self._name("sasl.enabled.mechanisms"))
         self._check_mechanisms()
         self.token_keys = (
@@ -107,11 +110,14 @@ class ListenerLogin:
 
     async def mechanisms(self) -> Mapping[str, Callable[[], SaslServer]]:
         """Return the makers of an exchange by mechanism, for the users as they are now."""
-        users = self._store_of(await self._tools.image())
+        image = await self._tools.image()
+        users = self._store_of(image)
+        secrets = self._token_secrets
+        tokens = None if secrets is None else TokenStore(image.tokens, secrets)
         makers: dict[str, Callable[[], SaslServer]] = {}
         for name in self._mechanisms:
             if name in SCRAM_NAMES:
-                makers[name] = partial(self._scram, SCRAM_NAMES[name], users)
+                makers[name] = partial(self._scram, SCRAM_NAMES[name], users, tokens)
             elif name == PLAIN:
                 makers[name] = partial(PlainServer, users, self._static_users)
             elif self.token_keys is not None:
@@ -121,8 +127,10 @@ class ListenerLogin:
             makers[BROKER_MECHANISM.sasl_name] = partial(self._scram, BROKER_MECHANISM, brokers)
         return makers
 
-    def _scram(self, mechanism: ScramMechanism, users: CredentialStore) -> ScramServer:
-        return ScramServer(mechanism, users, new_scram_nonce(self._tools.entropy))
+    def _scram(
+        self, mechanism: ScramMechanism, users: CredentialStore, tokens: TokenStore | None = None
+    ) -> ScramServer:
+        return ScramServer(mechanism, users, new_scram_nonce(self._tools.entropy), tokens)
 
     def _store_of(self, image: MetadataImage) -> CredentialStore:
         """Return the users of an image and the brokers' user; made anew when they change."""

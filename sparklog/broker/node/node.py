@@ -36,6 +36,7 @@ from sparklog.broker.runtime.current_settings import SettingsInForce
 from sparklog.broker.runtime.environment import Address, Environment, spawn
 from sparklog.broker.runtime.metrics import BrokerMetrics, Gauge
 from sparklog.broker.runtime.request import INTERNAL, RequestContext
+from sparklog.broker.runtime.token_secrets import token_secrets_of
 from sparklog.cluster.controller.liveness import Vote
 from sparklog.cluster.metadata.image import MetadataImage, at_listener
 from sparklog.cluster.metadata.records import NO_LEADER, BrokerEndpoint
@@ -97,6 +98,8 @@ class BrokerNode:
         self._audit_writer = AuditWriter(
             self.audit, self.environment, self.metadata, config, self.broker_id, self.metrics
         )
+        self.token_secrets = token_secrets_of(config)
+        """The secrets of delegation tokens; None if the brokers have none."""
         self._settings = SettingsInForce(config, self.metadata, self.broker_id)
         self._peers = PeerChecks(self.reachability, self.metadata, self.broker_id, session_s)
         self.producer_ids = ProducerIds(self.metadata, self.broker_id)

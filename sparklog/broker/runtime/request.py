@@ -24,6 +24,8 @@ class RequestContext:
     principal: Principal = ANONYMOUS
     listener: str = ""
     """The name of the listener that the connection came to, or '' within one process."""
+    by_token: bool = False
+    """True if the client logged in by a delegation token of the principal."""
 
 
 INTERNAL: Final = RequestContext()

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from sparklog.cluster.metadata.access_state import AccessChange, AccessRecord
 from sparklog.cluster.metadata.records import (
     BROKER_RESOURCE,
     EVERY_BROKER,
     GROUP_RESOURCE,
     NO_LEADER,
     TOPIC_RESOURCE,
-    AccessControlEntryRecord,
     BrokerEndpoint,
     BrokerRegistrationChangeRecord,
     ClientQuotaRecord,
@@ -33,21 +33,18 @@ from sparklog.cluster.metadata.records import (
     ProducerIdsRecord,
     Record,
     RegisterBrokerRecord,
-    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
-    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnregisterBrokerRecord,
-    UserScramCredentialRecord,
     decode,
 )
 from sparklog.core.config.topic_defaults import inherited
-from sparklog.core.errors import InvalidRequest
 from sparklog.core.quotas import QuotaEntity, Quotas
 from sparklog.core.types import UNLED_EPOCH, PartitionId
 from sparklog.log.layout import PartitionLayout, WalLayout
-from sparklog.security.acls import AclBinding, checked_binding
-from sparklog.security.sasl.credentials import ScramCredential, ScramCredentials, ScramMechanism
+from sparklog.security.acls import AclBinding
+from sparklog.security.sasl.credentials import ScramCredentials
+from sparklog.security.sasl.delegation_tokens import Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +207,8 @@ class MetadataImage:
     acls: Mapping[str, AclBinding] = field(default_factory=dict, kw_only=True)
     """By id. It is the same object until an ACL changes."""
     scram_credentials: ScramCredentials = field(default_factory=dict, repr=False, kw_only=True)
+    tokens: Tokens = field(default_factory=dict, kw_only=True)
+    """Delegation tokens by id. It is the same object until a token changes."""
 
     def read_on(self, batch: pa.RecordBatch) -> MetadataImage:
         """Return the image after a batch of the metadata log that begins where this one ends.
@@ -283,8 +282,7 @@ class _Change:
         self._group_configs = before.group_configs
         self._client_quotas = before.client_quotas
         self._strange = before.strange
-        self._acls: dict[str, AclBinding] | None = None
-        self._scram_credentials: dict[str, Mapping[ScramMechanism, ScramCredential]] | None = None
+        self._access = AccessChange(before)
         self._heartbeats = before.heartbeats
 
     def apply(self, record: Record | None, offset: int) -> None:
@@ -309,10 +307,6 @@ class _Change:
                 self._controller = Controller(broker_id, incarnation, epoch)
             case ProducerIdsRecord():
                 self._next_producer_id = max(self._next_producer_id, record.next_producer_id)
-            case AccessControlEntryRecord() | RemoveAccessControlEntryRecord():
-                self._acl(record)
-            case UserScramCredentialRecord() | RemoveUserScramCredentialRecord():
-                self._scram_credential(record)
             case HeartbeatRecord(broker_id):
                 self._heartbeats = {**self._heartbeats, broker_id: offset}
             case ClusterRecord(cluster_id, secret):
@@ -320,6 +314,8 @@ class _Change:
                 self._secret = self._secret or secret
             case None:
                 pass
+            case _:
+                self._change_access(record)
 
     def image(self, end_offset: int) -> MetadataImage:
         """Return the image in its present state."""
@@ -342,10 +338,9 @@ class _Change:
             self._strange,
             self._heartbeats,
             cluster_secret=self._secret,
-            acls=self._before.acls if self._acls is None else self._acls,
-            scram_credentials=self._before.scram_credentials
-            if self._scram_credentials is None
-            else self._scram_credentials,
+            acls=self._access.acls,
+            scram_credentials=self._access.scram_credentials,
+            tokens=self._access.tokens,
         )
 
     def _own_topics(self) -> dict[str, Topic]:
@@ -413,33 +408,9 @@ class _Change:
         for name, topic in topics.items():
             topics[name] = replace(topic, defaults=self._topic_defaults)
 
-    def _acl(self, record: AccessControlEntryRecord | RemoveAccessControlEntryRecord) -> None:
-        if self._acls is None:
-            self._acls = dict(self._before.acls)
-        self._acls.pop(record.acl_id, None)
-        if isinstance(record, AccessControlEntryRecord):
-            try:
-                self._acls[record.acl_id] = acl_of(record)
-            except InvalidRequest:  # an operation or a pattern of a newer version
-                self._strange = True
-
-    def _scram_credential(
-        self, record: UserScramCredentialRecord | RemoveUserScramCredentialRecord
-    ) -> None:
-        if record.mechanism not in ScramMechanism.__members__.values():
+    def _change_access(self, record: AccessRecord) -> None:
+        if not self._access.apply(record):
             self._strange = True
-            return
-        if self._scram_credentials is None:
-            self._scram_credentials = dict(self._before.scram_credentials)
-        mechanism = ScramMechanism(record.mechanism)
-        own = dict(self._scram_credentials.pop(record.name, {}))
-        own.pop(mechanism, None)
-        if isinstance(record, UserScramCredentialRecord):
-            own[mechanism] = ScramCredential(
-                record.salt, record.stored_key, record.server_key, record.iterations
-            )
-        if own:
-            self._scram_credentials[record.name] = own
 
     def _registration(
         self, record: BrokerRegistrationChangeRecord | UnregisterBrokerRecord
@@ -456,23 +427,6 @@ class _Change:
 
 
 _PARTITION_ATTRIBUTES = PartitionState.__slots__
-
-
-def acl_of(record: AccessControlEntryRecord) -> AclBinding:
-    """Return the ACL of a record.
-
-    Raises:
-        InvalidRequest: this version does not know one of its codes.
-    """
-    return checked_binding(
-        record.resource_type,
-        record.resource_name,
-        record.pattern_type,
-        record.principal,
-        record.host,
-        record.operation,
-        record.permission_type,
-    )
 
 
 def _with_resource(

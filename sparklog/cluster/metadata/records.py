@@ -6,7 +6,6 @@ records stay readable and new ones short. `decode` skips unknown types and field
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import json
 from collections.abc import Callable, Sequence
@@ -15,6 +14,15 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from sparklog.cluster.metadata.json_values import (
+    bytes_of,
+    numbers,
+    quota_entity,
+    rate_or_none,
+    text_of,
+    text_or_none,
+    texts,
+)
 from sparklog.core.bounded_json import parse_json
 from sparklog.core.errors import DataCorrupt
 from sparklog.core.quotas import QuotaEntity
@@ -207,6 +215,27 @@ class RemoveUserScramCredentialRecord:
     mechanism: int
 
 
+@dataclass(frozen=True, slots=True)
+class DelegationTokenRecord:
+    """A token was created or its time changed. Brokers derive its secret: no record has it."""
+
+    token_id: str
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    """Principals as `User:name`; so are owner and requester."""
+    issue_timestamp: int
+    max_timestamp: int
+    expiration_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveDelegationTokenRecord:
+    """A token was removed: it has expired, or a client expired it at once."""
+
+    token_id: str
+
+
 Record = (
     TopicRecord
     | PartitionRecord
@@ -224,6 +253,8 @@ Record = (
     | RemoveAccessControlEntryRecord
     | UserScramCredentialRecord
     | RemoveUserScramCredentialRecord
+    | DelegationTokenRecord
+    | RemoveDelegationTokenRecord
 )
 
 
@@ -240,47 +271,6 @@ class _Field:
 
 def _optional(attribute: str, name: str, read: Callable[[Any], Any], absent: Any) -> _Field:
     return _Field(attribute, name, read, absent, required=False)
-
-
-def _text_or_none(value: Any) -> str | None:
-    return value if value is None else str(value)
-
-
-def _numbers(value: Any) -> tuple[int, ...]:
-    return tuple(map(int, value))
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(map(str, value))
-
-
-def _rate_or_none(value: Any) -> float | None:
-    return value if value is None else float(value)
-
-
-def bytes_of(value: Any) -> bytes:
-    """Return the bytes that base64 text stands for.
-
-    Raises:
-        TypeError, ValueError: the value is not base64 text.
-    """
-    if not isinstance(value, str):
-        raise TypeError(f"base64 text is missing. type={type(value).__name__}")
-    return base64.b64decode(value, validate=True)
-
-
-def text_of(data: bytes) -> str:
-    """Return bytes as base64 text."""
-    return base64.b64encode(data).decode()
-
-
-def quota_entity(value: Any) -> QuotaEntity:
-    """Return a quota's entity from JSON values.
-
-    Raises:
-        TypeError, ValueError: the values are not an entity.
-    """
-    return tuple((str(kind), _text_or_none(name)) for kind, name in value)
 
 
 def endpoints_of(value: Any) -> tuple[BrokerEndpoint, ...]:
@@ -301,6 +291,7 @@ _INCARNATION = _Field("incarnation", "incarnationId", str)
 _ACL_ID = _Field("acl_id", "id", str)
 _USER = _Field("name", "name", str)
 _MECHANISM = _Field("mechanism", "mechanism", int)
+_TOKEN_ID = _Field("token_id", "tokenId", str)
 _TOPIC_ID = _Field("topic_id", "topicId", str)
 
 _FIELDS: dict[type[Record], tuple[_Field, ...]] = {
@@ -312,15 +303,15 @@ _FIELDS: dict[type[Record], tuple[_Field, ...]] = {
     PartitionRecord: (
         _TOPIC_ID,
         _Field("partition", "partitionId", int),
-        _Field("replicas", "replicas", _numbers),
-        _Field("isr", "isr", _numbers),
+        _Field("replicas", "replicas", numbers),
+        _Field("isr", "isr", numbers),
         _Field("leader", "leader", int),
         _Field("leader_epoch", "leaderEpoch", int),
         _optional("partition_epoch", "partitionEpoch", int, 0),
         _optional("recovering", "leaderRecoveryState", bool, absent=False),
-        _optional("wals", "wals", _texts, ()),
-        _optional("adding_replicas", "addingReplicas", _numbers, ()),
-        _optional("removing_replicas", "removingReplicas", _numbers, ()),
+        _optional("wals", "wals", texts, ()),
+        _optional("adding_replicas", "addingReplicas", numbers, ()),
+        _optional("removing_replicas", "removingReplicas", numbers, ()),
         _optional("next_leader", "nextLeader", int, NO_LEADER),
         _optional("take_lead", "takeLead", bool, absent=False),
     ),
@@ -328,12 +319,12 @@ _FIELDS: dict[type[Record], tuple[_Field, ...]] = {
         _Field("resource_type", "resourceType", int),
         _Field("resource_name", "resourceName", str),
         _Field("name", "name", str),
-        _Field("value", "value", _text_or_none),
+        _Field("value", "value", text_or_none),
     ),
     ClientQuotaRecord: (
         _Field("entity", "entity", quota_entity),
         _Field("key", "key", str),
-        _Field("value", "value", _rate_or_none),
+        _Field("value", "value", rate_or_none),
     ),
     RemoveTopicRecord: (_TOPIC_ID,),
     ClusterRecord: (
@@ -345,7 +336,7 @@ _FIELDS: dict[type[Record], tuple[_Field, ...]] = {
         _INCARNATION,
         _Field("host", "host", str),
         _Field("port", "port", int),
-        _optional("rack", "rack", _text_or_none, None),
+        _optional("rack", "rack", text_or_none, None),
         _optional("endpoints", "endPoints", endpoints_of, ()),
     ),
     BrokerRegistrationChangeRecord: (
@@ -382,6 +373,16 @@ _FIELDS: dict[type[Record], tuple[_Field, ...]] = {
         _Field("iterations", "iterations", int),
     ),
     RemoveUserScramCredentialRecord: (_USER, _MECHANISM),
+    DelegationTokenRecord: (
+        _TOKEN_ID,
+        _Field("owner", "owner", str),
+        _Field("requester", "requester", str),
+        _Field("renewers", "renewers", texts),
+        _Field("issue_timestamp", "issueTimestamp", int),
+        _Field("max_timestamp", "maxTimestamp", int),
+        _Field("expiration_timestamp", "expirationTimestamp", int),
+    ),
+    RemoveDelegationTokenRecord: (_TOKEN_ID,),
 }
 _TYPES = {kind.__name__: kind for kind in _FIELDS}
 _NAMES = {

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sparklog.cluster.metadata.access_state import acl_of, token_of, token_record
 from sparklog.cluster.metadata.image import (
     Broker,
     Controller,
     MetadataImage,
     PartitionState,
     Topic,
-    acl_of,
 )
+from sparklog.cluster.metadata.json_values import bytes_of, quota_entity, text_of
 from sparklog.cluster.metadata.records import (
     EVERY_BROKER,
     AccessControlEntryRecord,
-    bytes_of,
+    DelegationTokenRecord,
     endpoints_of,
-    quota_entity,
-    text_of,
 )
 from sparklog.core.config.topic_defaults import inherited
 from sparklog.core.errors import DataCorrupt, InvalidRequest
@@ -46,6 +45,7 @@ _IMAGE_FIELDS = frozenset(
         "heartbeats",
         "acls",
         "scramCredentials",
+        "delegationTokens",
     }
 )
 _TOPIC_FIELDS = frozenset({"name", "topicId", "configs", "partitions", "replicationFactor"})
@@ -113,6 +113,11 @@ def to_document(image: MetadataImage) -> dict[str, Any]:
             for name, credentials in image.scram_credentials.items()
             for mechanism, one in credentials.items()
         ]
+    if image.tokens:
+        document["delegationTokens"] = [
+            [getattr(record, name) for name in DelegationTokenRecord.__slots__]
+            for record in map(token_record, image.tokens.values())
+        ]
     return document
 
 
@@ -164,6 +169,10 @@ def from_document(document: dict[str, Any], end_offset: int) -> MetadataImage:
             for values in document.get("acls", ())
         },
         scram_credentials=_scram_credentials(document.get("scramCredentials", ())),
+        tokens={
+            str(values[0]): token_of(DelegationTokenRecord(*values))
+            for values in document.get("delegationTokens", ())
+        },
         heartbeats={int(b): int(offset) for b, offset in document.get("heartbeats", ())},
     )
 

@@ -259,6 +259,36 @@ _OF_ONE_LISTENER = (
     _text("sasl.oauthbearer.sub.claim.name", "The claim with a token's user name.", "sub"),
 )
 
+_DAY_MS: Final = 86_400_000
+
+
+def _token_time(name: str, default: int, reason: str) -> Setting:
+    return Setting(name, SettingType.LONG, default, Effect.BROKER, reason, unit="ms", at_least=1)
+
+
+_TOKENS = (
+    _secret(
+        "delegation.token.secret.key",
+        "The key from which the secrets of delegation tokens derive, the same on all brokers. "
+        "Empty: there are no tokens.",
+    ),
+    _token_time(
+        "delegation.token.max.lifetime.ms",
+        7 * _DAY_MS,
+        "Longest life of a delegation token, with all renewals.",
+    ),
+    _token_time(
+        "delegation.token.expiry.time.ms",
+        _DAY_MS,
+        "Life of a delegation token that is not renewed, and longest extension by one renewal.",
+    ),
+    _token_time(
+        "delegation.token.expiry.check.interval.ms",
+        3_600_000,
+        "How often the controller removes delegation tokens that have expired.",
+    ),
+)
+
 _DELAY = Setting(
     "connection.failed.authentication.delay.ms",
     SettingType.INT,
@@ -274,7 +304,7 @@ _PUBLIC: Final = frozenset({"ssl.keystore.certificate.chain", "ssl.truststore.ce
 
 LISTENER_SETTINGS: Final[Mapping[str, Setting]] = table_of(*_OF_ONE_LISTENER)
 """Settings that may be given for one listener."""
-SECURITY_SETTINGS: Final = (*_LISTENERS, *_OF_ONE_LISTENER, _DELAY)
+SECURITY_SETTINGS: Final = (*_LISTENERS, *_OF_ONE_LISTENER, *_TOKENS, _DELAY)
 """All settings of this module."""
 
 

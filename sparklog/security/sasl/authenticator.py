@@ -94,6 +94,8 @@ class SaslAuthenticator:
         """Mechanism and user name, while the client authenticates again."""
         self.name: str | None = None
         """The user's name, once complete."""
+        self.by_token = False
+        """True if the newest login was by a delegation token."""
         self._began_ms: int | None = None
         self._ends_ms: int | None = None
 
@@ -204,7 +206,7 @@ class SaslAuthenticator:
         lifetime_ms = max(1, min(lifetimes)) if lifetimes else 0
         self._ends_ms = now_ms + lifetime_ms if lifetimes else None
         self._previous = self._server = None
-        self.name = who.name
+        self.name, self.by_token = who.name, who.by_token
         self.state = SaslState.COMPLETE
         return TokenReply(token, lifetime_ms, complete=True)
 

@@ -38,6 +38,8 @@ class SaslLogin:
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
     """The bearer token of OAUTHBEARER."""
+    by_token: bool = False
+    """True if user and password are the id and the HMAC of a delegation token."""
 
 
 def sasl_exchange(login: SaslLogin, entropy: Entropy) -> SaslExchange:
@@ -71,7 +73,9 @@ def _oauthbearer(login: SaslLogin) -> SaslExchange:
 
 
 def _scram(login: SaslLogin, nonce: str) -> SaslExchange:
-    client = ScramClient(SCRAM_NAMES[login.mechanism], login.user, login.password, nonce)
+    client = ScramClient(
+        SCRAM_NAMES[login.mechanism], login.user, login.password, nonce, by_token=login.by_token
+    )
     server_first = yield client.first()
     server_final = yield client.final(server_first)
     client.verify(server_final)

@@ -28,6 +28,8 @@ class Authenticated:
     """The user's name."""
     expires_ms: int | None = None
     """Wall-clock time in ms at which the credential expires; None if it does not."""
+    by_token: bool = False
+    """True if the credential is a delegation token of the user."""
 
 
 @dataclass(frozen=True, slots=True)

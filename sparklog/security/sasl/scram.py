@@ -1,7 +1,8 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512, server and client side. Source: RFC 5802, KIP-84.
 
 No channel binding, as in Kafka. An unknown user gets a reply like a known one and fails at the
-proof; see `CredentialStore`.
+proof; see `CredentialStore`. So does an unknown delegation token. A client that sends the extension
+`tokenauth=true` has the id of a token as its user name, and logs in as the token's owner (KIP-48).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,29 +22,55 @@ from sparklog.security.sasl.credentials import (
     ScramMechanism,
     credential_of,
 )
-from sparklog.security.sasl.mechanism import Authenticated, SaslFailure, Step
+from sparklog.security.sasl.delegation_tokens import DelegationToken, Tokens, TokenSecrets
+from sparklog.security.sasl.mechanism import Authenticated, Check, SaslFailure, Step
 
 _NONCE_BYTES: Final = 24
 CLIENT_ITERATIONS_MAX: Final = 1_000_000
 """A client refuses more: a server could keep it busy otherwise."""
 
 
+@dataclass(frozen=True, slots=True)
+class TokenStore:
+    """The delegation tokens of a cluster, and what brokers derive for them."""
+
+    tokens: Tokens
+    secrets: TokenSecrets
+
+
 class ScramServer:
     """The server side of one exchange."""
 
-    def __init__(self, mechanism: ScramMechanism, credentials: CredentialStore, nonce: str) -> None:
-        """Authenticate by the users of `credentials`; `nonce` is from `new_scram_nonce`."""
+    def __init__(
+        self,
+        mechanism: ScramMechanism,
+        credentials: CredentialStore,
+        nonce: str,
+        tokens: TokenStore | None = None,
+    ) -> None:
+        """Authenticate by users, and by tokens.
+
+        Args:
+            mechanism: the mechanism.
+            credentials: the users.
+            nonce: from `new_scram_nonce`.
+            tokens: the delegation tokens; None rejects logins by a token.
+        """
         self._mechanism = mechanism
         self._credentials = credentials
         self._server_nonce = nonce
+        self._tokens = tokens
+        self._token: DelegationToken | None = None
         self._first: _ClientFirst | None = None
         self._server_first = ""
         self._credential: ScramCredential | None = None
         self._known = False
         self._done = False
 
-    def evaluate(self, token: bytes, now_ms: int) -> Step:
+    def evaluate(self, token: bytes, now_ms: int) -> Step | Check:
         """Return the server-first or the server-final message.
+
+        For a delegation token, the server-first message is the result of a check.
 
         Raises:
             SaslFailure: a malformed message, an unknown user or a wrong proof.
@@ -50,26 +78,42 @@ class ScramServer:
         if self._done:
             raise SaslFailure("the SCRAM exchange is complete; the client sent another message.")
         if self._first is None:
-            return self._begin(_text(token))
+            return self._begin(_text(token), now_ms)
         self._done = True
         return self._finish(self._first, _text(token))
 
-    def _begin(self, text: str) -> Step:
-        first = _client_first(text)
+    def _begin(self, text: str, now_ms: int) -> Step | Check:
+        first = self._first = _client_first(text)
         if first.authzid not in ("", first.user):
             raise SaslFailure(
                 "the authorization id differs from the user. "
                 f"user={first.user!r} authzid={first.authzid!r}"
             )
         if first.token_auth:
-            raise SaslFailure(
-                f"delegation tokens are not supported; use a password. token={first.user!r}"
-            )
+            derive = self._token_credential(first.user, now_ms)
+            return Check(lambda: self._challenged(first, derive()))
         found = self._credentials.find(self._mechanism, first.user)
         decoy = self._credentials.decoy(self._mechanism, first.user)
         self._known = found is not None
-        self._credential = credential = decoy if found is None else found
-        self._first = first
+        return self._challenged(first, decoy if found is None else found)
+
+    def _token_credential(self, token_id: str, now_ms: int) -> Callable[[], ScramCredential]:
+        """Find a token; return what derives its credential."""
+        if self._tokens is None:
+            raise SaslFailure(
+                "the brokers have no delegation tokens: set delegation.token.secret.key. "
+                f"token={token_id!r}"
+            )
+        token = self._tokens.tokens.get(token_id)
+        self._known = token is not None and not token.expired(now_ms)
+        secrets, mechanism = self._tokens.secrets, self._mechanism
+        if token is None or not self._known:
+            return lambda: secrets.derived_credential(mechanism, token_id)
+        self._token = token
+        return lambda: secrets.credential(mechanism, token_id)
+
+    def _challenged(self, first: _ClientFirst, credential: ScramCredential) -> Step:
+        self._credential = credential
         salt = base64.b64encode(credential.salt).decode()
         nonce = first.nonce + self._server_nonce
         self._server_first = f"r={nonce},s={salt},i={credential.iterations}"
@@ -93,22 +137,45 @@ class ScramServer:
         key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         proved = hmac.compare_digest(mechanism.hash(key), credential.stored_key)
         if not (proved and self._known):
-            reason = "wrong password" if self._known else "unknown user"
-            raise SaslFailure(f"{reason}. user={first.user!r} mechanism={mechanism.sasl_name}")
+            raise SaslFailure(
+                f"{self._reason(first)}. user={first.user!r} mechanism={mechanism.sasl_name}"
+            )
         verifier = base64.b64encode(mechanism.hmac(credential.server_key, message)).decode()
-        return Step(f"v={verifier}".encode(), Authenticated(first.user))
+        return Step(f"v={verifier}".encode(), self._authenticated(first))
+
+    def _reason(self, first: _ClientFirst) -> str:
+        if first.token_auth:
+            return "wrong HMAC of a token" if self._known else "unknown or expired token"
+        return "wrong password" if self._known else "unknown user"
+
+    def _authenticated(self, first: _ClientFirst) -> Authenticated:
+        token = self._token
+        if token is None:
+            return Authenticated(first.user)
+        return Authenticated(token.owner.name, min(token.expiry_ms, token.max_ms), by_token=True)
 
 
 class ScramClient:
     """The client side of one exchange: `first`, `final`, then `verify`."""
 
-    def __init__(self, mechanism: ScramMechanism, user: str, password: str, nonce: str) -> None:
-        """Log in as `user`; `nonce` is from `new_scram_nonce`."""
+    def __init__(
+        self,
+        mechanism: ScramMechanism,
+        user: str,
+        password: str,
+        nonce: str,
+        *,
+        by_token: bool = False,
+    ) -> None:
+        """Log in as `user`; `nonce` is from `new_scram_nonce`.
+
+        With `by_token`, the user is the id of a delegation token and the password is its HMAC.
+        """
         self._mechanism = mechanism
         self._password = password
         self._nonce = nonce
         name = user.replace("=", "=3D").replace(",", "=2C")
-        self._bare = f"n={name},r={self._nonce}"
+        self._bare = f"n={name},r={self._nonce}{',tokenauth=true' if by_token else ''}"
         self._verifier = b""
 
     def first(self) -> bytes:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import struct
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,17 @@ from kio.schema.errors import ErrorCode
 from sparklog.broker.network.broker_client import TcpNetwork
 from sparklog.broker.network.login import BROKER_USER
 from sparklog.broker.runtime.environment import Unreachable
+from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.entropy import SYSTEM_ENTROPY
 from sparklog.core.errors import InvalidConfig
 from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages import frames
 from sparklog.protocol.messages.builder import build_request
+from sparklog.security.principal import ANONYMOUS, USER, Principal
 from sparklog.security.sasl.client import SaslLogin, sasl_exchange
+from sparklog.security.sasl.delegation_tokens import DelegationToken, TokenSecrets, password_of
 from tests.harness.secured_server import (
+    IMAGE,
     SASL_PLAIN,
     SECRET,
     Peer,
@@ -30,8 +35,10 @@ from tests.harness.secured_server import (
 from tests.unit.broker.network.test_server import metadata, versions
 
 
-def alice(mechanism: str = "SCRAM-SHA-512", password: str = "wonder land") -> SaslLogin:
-    return SaslLogin(mechanism, "alice", password)
+def alice(
+    mechanism: str = "SCRAM-SHA-512", password: str = "wonder land", *, by_token: bool = False
+) -> SaslLogin:
+    return SaslLogin(mechanism, "alice", password, by_token=by_token)
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"])
@@ -167,6 +174,35 @@ def test_a_session_ends_unless_the_client_logs_in_again(caplog: pytest.LogCaptur
         assert "the session of the login is over" in caplog.text
 
     serve(story, {**SASL_PLAIN, "connections.max.reauth.ms": "1200"})
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_the_holder_of_a_token_is_its_owner_until_the_token_expires(
+    mechanism: str, tmp_path: Path
+) -> None:
+    (tmp_path / "key").write_text("key of tokens\n")
+    now_ms, secrets = SYSTEM_CLOCK.now_ms(), TokenSecrets("key of tokens")
+    carol = Principal(USER, "carol")
+    token = DelegationToken("id", carol, ANONYMOUS, (), now_ms, now_ms + 99_000, now_ms + 60_000)
+    password = password_of(secrets.hmac("id"))
+
+    async def story(secured: Secured) -> None:
+        peer = await Peer.connect(secured.at("SASL_PLAINTEXT"))
+        login = SaslLogin(mechanism, "id", password, by_token=True)
+        code, _, session_ms = await peer.log_in(login)
+        assert code is ErrorCode.none
+        assert 0 < session_ms <= 60_000
+        await peer.ask(metadata())
+        assert secured.principals == ["User:carol"]
+        assert secured.contexts[0].by_token
+        peer.writer.close()
+        for wrong in (SaslLogin(mechanism, "id", password), alice(mechanism, by_token=True)):
+            peer = await Peer.connect(secured.at("SASL_PLAINTEXT"))
+            assert (await peer.log_in(wrong))[0] is ErrorCode.sasl_authentication_failed
+            peer.writer.close()
+
+    key = {"delegation.token.secret.key": f"${{dir:{tmp_path}:key}}"}
+    serve(story, {**SASL_PLAIN, **key}, replace(IMAGE, tokens={"id": token}))
 
 
 def test_brokers_log_in_to_each_other_by_the_clusters_secret() -> None:

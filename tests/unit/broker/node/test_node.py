@@ -9,11 +9,14 @@ import pytest
 from sparklog.broker.controller.metadata_log import LAYOUT
 from sparklog.cluster.controller import election
 from sparklog.cluster.metadata import changes
+from sparklog.cluster.metadata.access_state import token_record
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import ProducerIdsRecord, Record
 from sparklog.core.errors import Fenced, InvalidConfig, Unavailable
 from sparklog.log.manifest.refresh import probe
 from sparklog.log.wal.objects import WalKind, decode_header
+from sparklog.security.principal import ANONYMOUS
+from sparklog.security.sasl.delegation_tokens import DelegationToken
 from sparklog.testing.sim.network import NetworkFaults
 from sparklog.testing.sim.store import StoreFaults
 from tests.harness.metadata_cluster import Started, ToyCluster, three
@@ -404,6 +407,24 @@ def test_preferred_leaders_are_elected_after_a_while() -> None:
         await started[second - 1].lives[0].recover()
         image = await cluster.until(lambda i: i.partition(where).next_leader == 1)  # type: ignore[union-attr]
         assert image.partition(where).leader == second  # type: ignore[union-attr]
+
+    cluster.run(story())
+
+
+def test_controller_removes_expired_delegation_tokens() -> None:
+    cluster = ToyCluster(delegation_token_expiry_check_interval_ms="3000")
+
+    async def story() -> None:
+        await three(cluster)
+        now_ms = cluster.environment("b1").clock.now_ms()
+        tokens = [
+            DelegationToken(name, ANONYMOUS, ANONYMOUS, (), now_ms, now_ms + 99_000, expiry_ms)
+            for name, expiry_ms in (("short", now_ms + 1000), ("long", now_ms + 60_000))
+        ]
+        await cluster.watcher.decide(lambda image: [token_record(one) for one in tokens])
+        image = await cluster.until(lambda image: list(image.tokens) == ["long"], within_s=5)
+        assert cluster.environment("b1").clock.now_ms() > now_ms + 1000
+        assert image.tokens["long"] == tokens[1]
 
     cluster.run(story())
 

@@ -25,11 +25,13 @@ from sparklog.cluster.metadata.records import (
     ClusterRecord,
     ConfigRecord,
     ControllerChangeRecord,
+    DelegationTokenRecord,
     HeartbeatRecord,
     ProducerIdsRecord,
     Record,
     RegisterBrokerRecord,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
@@ -49,7 +51,9 @@ from sparklog.core.errors import (
 from sparklog.core.topic_names import CLOSED_TOPICS
 from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, PartitionLayout
 from sparklog.security.acls import checked_binding
+from sparklog.security.principal import ANONYMOUS
 from sparklog.security.sasl.credentials import ScramCredential, ScramMechanism
+from sparklog.security.sasl.delegation_tokens import DelegationToken
 from sparklog.store.memory import MemoryStore
 from tests.harness.log_records import batch
 from tests.harness.newer_metadata import spelled, stored
@@ -290,6 +294,7 @@ def test_snapshot_keeps_the_whole_image() -> None:
         scram_credentials={
             "a": {ScramMechanism.SHA_512: ScramCredential(b"\0salt", b"stored", b"server", 4096)}
         },
+        tokens={"id": DelegationToken("id", ANONYMOUS, ANONYMOUS, (ANONYMOUS,), 1, 3, 2)},
     )
     document = json.loads(json.dumps(snapshot.to_document(image)))
     assert snapshot.from_document(document, 9) == image
@@ -424,6 +429,8 @@ def test_records_of_this_version_are_not_taken_for_newer() -> None:
         RemoveAccessControlEntryRecord("i"),
         UserScramCredentialRecord("a", 2, b"\0salt", b"stored", b"server", 4096),
         RemoveUserScramCredentialRecord("a", 2),
+        DelegationTokenRecord("id", "User:a", "User:b", ("User:c",), 1, 3, 2),
+        RemoveDelegationTokenRecord("id"),
     ]
     assert {type(record) for record in records} == set(get_args(Record))
     for record in records:

@@ -15,7 +15,7 @@ from sparklog.security.sasl.credentials import (
     ScramMechanism,
     new_credential,
 )
-from sparklog.security.sasl.mechanism import Check, SaslFailure
+from sparklog.security.sasl.mechanism import Check, SaslFailure, Step
 from sparklog.security.sasl.plain import PlainServer
 from sparklog.security.sasl.scram import ScramServer, new_scram_nonce
 
@@ -71,7 +71,9 @@ def test_login_succeeds_with_the_right_password_only(mechanism: str) -> None:
 def test_scram_server_without_the_credential_is_refused() -> None:
     exchange = sasl_exchange(SaslLogin("SCRAM-SHA-256", "alice", "secret"), ENTROPY)
     server = ScramServer(ScramMechanism.SHA_256, STORE, "nonce")
-    exchange.send(server.evaluate(next(exchange), 0).token)
+    step = server.evaluate(next(exchange), 0)
+    assert isinstance(step, Step)
+    exchange.send(step.token)
     with pytest.raises(SaslFailure, match="did not prove"):
         exchange.send(b"v=" + b"A" * 43 + b"=")
 

@@ -18,12 +18,17 @@ from sparklog.security.sasl.credentials import (
     credential_of,
     new_credential,
 )
-from sparklog.security.sasl.mechanism import SaslFailure
+from sparklog.security.sasl.mechanism import Check, SaslFailure, Step
 from sparklog.security.sasl.scram import ScramClient, ScramServer, new_scram_nonce
 
 SHA_256, SHA_512 = ScramMechanism.SHA_256, ScramMechanism.SHA_512
 ALICE = {m: new_credential(m, "secret", SeededEntropy(m), 4096) for m in ScramMechanism}
 STORE = CredentialStore({"alice": ALICE}, b"cluster secret")
+
+
+def step_of(server: ScramServer, token: bytes, now_ms: int) -> Step:
+    found = server.evaluate(token, now_ms)
+    return found.run() if isinstance(found, Check) else found
 
 
 def log_in(
@@ -32,9 +37,9 @@ def log_in(
     """Run a whole exchange; return the name that the server found."""
     server = ScramServer(mechanism, store, new_scram_nonce(SYSTEM_ENTROPY))
     client = ScramClient(mechanism, user, password, new_scram_nonce(SYSTEM_ENTROPY))
-    first = server.evaluate(client.first(), 0)
+    first = step_of(server, client.first(), 0)
     assert first.authenticated is None
-    last = server.evaluate(client.final(first.token), 0)
+    last = step_of(server, client.final(first.token), 0)
     client.verify(last.token)
     return None if last.authenticated is None else last.authenticated.name
 
@@ -44,11 +49,12 @@ def test_the_server_accepts_the_exchange_of_rfc_7677() -> None:
     salted = SHA_256.salted_password("pencil", salt, 4096)
     store = CredentialStore({"user": {SHA_256: credential_of(SHA_256, salt, salted, 4096)}}, b"")
     server = ScramServer(SHA_256, store, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
-    first = server.evaluate(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO", 0)
+    first = step_of(server, b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO", 0)
     assert first.token == (
         b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
     )
-    last = server.evaluate(
+    last = step_of(
+        server,
         b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
         b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
         0,
@@ -124,25 +130,25 @@ def test_iterations_outside_of_kafkas_bounds_are_refused(iterations: int) -> Non
 )
 def test_a_wrong_first_message_fails(message: bytes) -> None:
     with pytest.raises(SaslFailure):
-        ScramServer(SHA_256, STORE, new_scram_nonce(SYSTEM_ENTROPY)).evaluate(message, 0)
+        step_of(ScramServer(SHA_256, STORE, new_scram_nonce(SYSTEM_ENTROPY)), message, 0)
 
 
 def test_an_authorization_id_may_be_the_user() -> None:
     server = ScramServer(SHA_256, STORE, new_scram_nonce(SYSTEM_ENTROPY))
-    assert server.evaluate(b"n,a=alice,n=alice,r=x", 0).token.startswith(b"r=x")
+    assert step_of(server, b"n,a=alice,n=alice,r=x", 0).token.startswith(b"r=x")
 
 
 def test_a_replayed_proof_fails() -> None:
     client = ScramClient(SHA_256, "alice", "secret", new_scram_nonce(SYSTEM_ENTROPY))
     server = ScramServer(SHA_256, STORE, new_scram_nonce(SYSTEM_ENTROPY))
-    final = client.final(server.evaluate(client.first(), 0).token)
+    final = client.final(step_of(server, client.first(), 0).token)
     other = ScramServer(SHA_256, STORE, new_scram_nonce(SYSTEM_ENTROPY))
-    other.evaluate(client.first(), 0)
+    step_of(other, client.first(), 0)
     with pytest.raises(SaslFailure, match="nonce"):
-        other.evaluate(final, 0)
-    server.evaluate(final, 0)
+        step_of(other, final, 0)
+    step_of(server, final, 0)
     with pytest.raises(SaslFailure, match="complete"):
-        server.evaluate(final, 0)
+        step_of(server, final, 0)
 
 
 @given(st.binary(max_size=200), st.binary(max_size=200))
@@ -150,8 +156,8 @@ def test_a_replayed_proof_fails() -> None:
 def test_arbitrary_bytes_end_as_a_failure_or_a_reply(first: bytes, final: bytes) -> None:
     server = ScramServer(SHA_256, STORE, new_scram_nonce(SYSTEM_ENTROPY))
     with suppress(SaslFailure):
-        server.evaluate(b"n,,n=alice,r=" + first, 0)
-        assert server.evaluate(final, 0).authenticated is None
+        step_of(server, b"n,,n=alice,r=" + first, 0)
+        assert step_of(server, final, 0).authenticated is None
 
 
 @pytest.mark.parametrize(
@@ -175,7 +181,7 @@ def test_a_client_refuses_a_wrong_server(answer: bytes) -> None:
 def test_a_client_refuses_a_server_that_does_not_know_the_credential() -> None:
     client = ScramClient(SHA_256, "alice", "secret", new_scram_nonce(SYSTEM_ENTROPY))
     server = ScramServer(SHA_256, STORE, new_scram_nonce(SYSTEM_ENTROPY))
-    client.final(server.evaluate(client.first(), 0).token)
+    client.final(step_of(server, client.first(), 0).token)
     with pytest.raises(SaslFailure, match="did not prove"):
         client.verify(b"v=AAAA")
     with pytest.raises(SaslFailure, match="rejected"):

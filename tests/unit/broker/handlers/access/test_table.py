@@ -20,7 +20,7 @@ from tests.harness.plain_requests import codes_of
 from tests.harness.random_messages import message_types, random_entity
 
 SEEDS = 4
-DENIALS = {29, 30, 31, 53}
+DENIALS = {29, 30, 31, 53, 65}
 CASES = access_cases(UUID(int=1))
 
 
