@@ -159,14 +159,19 @@ def test_damage_is_named_with_its_partition(at: Cli) -> None:
     assert levels(at)["log"] == "failure"
 
 
-def test_brokers_that_do_not_answer_are_named(at: Cli) -> None:
+def test_dead_broker_and_its_damaged_write_ahead_log_are_named(at: Cli) -> None:
     with SparklogCluster(2, root=at.root) as cluster:
         cluster.topic("t")
         found = levels(at)
         assert (found["broker 1"], found["broker 2"]) == ("ok", "ok")
+        assert found["write-ahead log of broker 1"] == "ok"
         cluster.stop(2)
+        cluster.produce("t", [b"not flushed"])
         cluster.kill(1)
-        assert levels(at)["broker 1"] == "failure"
+        newest = max(Path(at.root).glob("wal/1-*/*.arrow"))
+        newest.write_bytes(newest.read_bytes()[:-100])
+        found = levels(at)
+        assert (found["broker 1"], found["write-ahead log of broker 1"]) == ("failure", "failure")
 
 
 def test_clock_far_from_the_stores_is_a_failure() -> None:

@@ -23,7 +23,11 @@ from sparklog.cluster.metadata.image import Broker
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.entropy import SYSTEM_ENTROPY
 from sparklog.core.errors import InvalidConfig, SparklogError
-from sparklog.log.layout import topic_of_key
+from sparklog.log.effects import run
+from sparklog.log.layout import WalLayout, topic_of_key
+from sparklog.log.wal.objects import decode
+from sparklog.log.wal.sealing import listed
+from sparklog.store.base import ObjectNotFound, ObjectStore
 from sparklog.store.open import open_store
 from sparklog.store.probe import PROBE_PREFIX
 from sparklog.store.probe_race import race
@@ -40,6 +44,8 @@ READERS: Final = 8
 METADATA: Final = 3
 """Number of the API that every broker has."""
 DAMAGED_MAX: Final = 10
+WAL_OBJECTS: Final = 4
+"""Newest objects of a write-ahead log that are read."""
 
 
 def root(
@@ -79,6 +85,7 @@ def root(
         else:
             yield ok("put-if-absent", "of concurrent creates exactly one succeeds")
         yield from _heads(log)
+        yield from _write_ahead_logs(log, store)
         yield from _brokers(log, SecuritySettings(security))
 
 
@@ -157,6 +164,29 @@ def _heads(log: Log) -> Iterator[Finding]:
         yield failure("head", f"{len(faults)} of {looked_at} partitions are damaged at their head")
     if not faults:
         yield ok("head", f"the newest objects of {looked_at} of {len(names)} partitions are whole")
+
+
+def _write_ahead_logs(log: Log, store: ObjectStore) -> Iterator[Finding]:
+    """Read the newest objects of each registered broker's write-ahead log, as a take-over would."""
+    for _, broker in sorted(log.refresh().brokers.items()):
+        layout = WalLayout(broker.broker_id, broker.incarnation)
+        check = f"write-ahead log of broker {broker.broker_id}"
+        try:
+            newest = run(listed(layout), store)[-WAL_OBJECTS:]
+            for sequence in newest:
+                _read_window(store, layout, sequence)
+        except SparklogError as error:
+            yield failure(check, f"{error} Keep a copy of its folder, and see WAL.md")
+        else:
+            yield ok(check, f"its newest {len(newest)} objects are whole")
+
+
+def _read_window(store: ObjectStore, layout: WalLayout, sequence: int) -> None:
+    """Decode an object. Raises DataCorrupt, Unavailable."""
+    try:
+        decode(store.get(layout.key(sequence)), layout, sequence)
+    except ObjectNotFound:
+        pass  # its broker trimmed it meanwhile
 
 
 def _brokers(log: Log, security: SecuritySettings) -> Iterator[Finding]:
