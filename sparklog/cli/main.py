@@ -66,6 +66,7 @@ COMMANDS = {
     "groups": Command("groups", "Describe consumer groups, move their offsets, delete them."),
     "transactions": Command("transactions", "Show transactions, and abort those that hang."),
     "users": Command("users", "List users, set their passwords and remove them."),
+    "tokens": Command("tokens", "Create, list, renew and expire delegation tokens."),
     "acls": Command("acls", "List, add and remove access control lists."),
     "iam-policy": Command("iam_policy", "Print the least AWS policy for what ACLs grant."),
     "serve": Command("serve", "Run brokers as tasks of a Spark application."),

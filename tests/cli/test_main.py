@@ -25,6 +25,7 @@ BROKER_CALLS = {
     "leader-election": ["--election-type", "preferred", "--all-topic-partitions"],
     "log-dirs": ["--describe"],
     "reassign-partitions": ["--list"],
+    "tokens": ["--describe"],
 }
 """Calls of commands that only brokers can answer."""
 
