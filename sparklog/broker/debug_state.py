@@ -80,7 +80,7 @@ def _partition(replica: Replica) -> dict[str, Any]:
                 "last_stable_offset": leader.last_stable_offset,
                 "log_start_offset": leader.log_start_offset,
                 "flushed_end_offset": leader.flushed_end,
-                "unflushed_bytes": leader.unflushed_bytes,
+                "unflushed_bytes": leader.tail.size_bytes,
                 "waiting_produce": len(leader.produce_waits) + len(leader.copy_waits),
                 "waiting_fetch": len(leader.follower_fetches) + len(leader.consumer_fetches),
                 "closing": leader.closing,

@@ -19,6 +19,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ import uvloop
 
 from sparklog.broker import handlers
 from sparklog.broker.debug_state import debug_state
+from sparklog.broker.handlers import produce
 from sparklog.broker.network.advertised_address import Reach
 from sparklog.broker.network.broker_client import TcpNetwork
 from sparklog.broker.network.login import LoginTools
@@ -39,7 +41,7 @@ from sparklog.broker.runtime.diagnostics import start_diagnostics
 from sparklog.broker.runtime.environment import Address, Environment, spawn, unfolding_budget
 from sparklog.broker.runtime.identity import Ready
 from sparklog.broker.runtime.metrics import BrokerMetrics
-from sparklog.broker.runtime.request import BROKERS_CLIENT, ExpectedClose, Reply, RequestContext
+from sparklog.broker.runtime.request import BROKERS_CLIENT, ExpectedClose, RequestContext
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.config.broker import BrokerConfig, parse_broker_configs
@@ -49,7 +51,6 @@ from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
 from sparklog.core.errors import InvalidConfig, SparklogError
 from sparklog.log.layout import PartitionLayout, topic_of_key
 from sparklog.log.tail.to_segment import build_flush
-from sparklog.protocol.messages.produce_fast_path import PlainProduce
 from sparklog.protocol.records.encoder import encode
 from sparklog.store.base import ObjectStore
 from sparklog.store.open import open_store as open_any_store
@@ -156,11 +157,6 @@ class _AwaitedNode:
     def secret(self) -> str:
         return self.born.result().metadata.image.cluster_secret
 
-    def begin_produce(self, asked: PlainProduce, reply: Reply, context: RequestContext) -> bool:
-        if not self.born.done():
-            return False
-        return handlers.begin_produce(self.born.result(), asked, reply, context)
-
     def request_time(self, context: RequestContext, api: int) -> RequestTime | None:
         if not self.born.done():
             return None
@@ -200,8 +196,7 @@ async def _serve(
             raise ExpectedClose("the address leads here: there is nothing more to say")
         return await handlers.handle(await awaited.node(), request, context)
 
-    timed = TimedClients(awaited.request_time)
-    server = Server(handle, handlers.refuse, config, metrics, awaited.begin_produce, timed)
+    server = Server(handle, handlers.refuse, config, metrics, TimedClients(awaited.request_time))
     page = MetricsServer(
         metrics, lambda: debug_state(awaited.born.result()), listeners.metrics_tls()
     )
@@ -219,6 +214,7 @@ async def _serve(
         metrics_port = await page.start(bound.host, port) if port >= 0 else None
         await compute(warm_up)
         await node.start()
+        server.begin_produce_by(partial(produce.begin, node))
         if not starter.shares_process:
             _spare_the_collector()
         try:

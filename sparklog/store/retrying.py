@@ -81,12 +81,13 @@ class RetryingStore(DelegatingStore):
 
     def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         """See `ObjectStore.put_if_absent`."""
-        patience = self._patience("put", key)
+        patience: _Patience | None = None
         unsettled = False
         while True:
             try:
                 return self._store.put_if_absent(key, data)
             except TransientStoreError as transient:
+                patience = patience or self._patience("put", key)
                 unsettled |= transient.unsettled
                 if not patience.pause():
                     if unsettled:

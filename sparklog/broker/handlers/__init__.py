@@ -29,15 +29,13 @@ from sparklog.broker.handlers import (
     transaction_admin,
     transactions,
 )
-from sparklog.broker.handlers.access import Access, audits_allowed
+from sparklog.broker.handlers.access import access_of
 from sparklog.broker.handlers.guard_table import GUARDS
 from sparklog.broker.handlers.guards import GuardedCall
 from sparklog.broker.network.request_time import RequestTime
 from sparklog.broker.node.node import BrokerNode
-from sparklog.broker.runtime.request import Reply, RequestContext
+from sparklog.broker.runtime.request import RequestContext
 from sparklog.protocol.api_keys import Api
-from sparklog.protocol.messages.produce_fast_path import PlainProduce
-from sparklog.security.acls import AclOperation, ResourceType
 
 Handler = Callable[[BrokerNode, Any, RequestContext], Awaitable[Any]]
 
@@ -118,23 +116,6 @@ def request_time(node: BrokerNode, context: RequestContext, api: int) -> Request
     return None if time is None or api in UNTIMED or node.is_broker(context) else time
 
 
-def begin_produce(
-    node: BrokerNode, asked: PlainProduce, reply: Reply, context: RequestContext
-) -> bool:
-    """Begin to answer a plain Produce request without a task; return False where that cannot be.
-
-    A request that the guard has more to do about is not begun here: to deny it, or to audit
-    what it allows.
-    """
-    access = _access(node, context, Api.PRODUCE)
-    if access is None:
-        return produce.begin(node, asked, reply, context)
-    if audits_allowed(node.audit):
-        return False
-    allows, write, topic = access.allows, AclOperation.WRITE, ResourceType.TOPIC
-    return produce.begin(node, asked, reply, context, lambda name: allows(write, topic, name))
-
-
 async def handle(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Return the answer to a request entity; None or `NoResponse` where its sender wants none.
 
@@ -146,16 +127,8 @@ async def handle(node: BrokerNode, request: Any, context: RequestContext) -> Any
     if not node.has_started and request.__api_key__ != Api.BROKER_HEARTBEAT:
         await node.wait_started()
     api = request.__api_key__
-    access = _access(node, context, api)
+    access = access_of(node, context, api)
     if access is None:
         return await HANDLERS[api](node, request, context)
     image = node.metadata.image
     return await GUARDS[api](GuardedCall(node, request, context, access, HANDLERS[api], image))
-
-
-def _access(node: BrokerNode, context: RequestContext, api: int) -> Access | None:
-    """Return the rights of a client; None for a broker, and while brokers have no authorizer."""
-    authorizer = node.authorization.current(node.metadata.image)
-    if authorizer is None or node.is_broker(context):
-        return None
-    return Access(authorizer, context, api, node.metrics, node.audit)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.audit_buffer import TYPE_NAMES, AuditBuffer
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.broker.runtime.request import RequestContext
@@ -140,6 +141,14 @@ class Access:
 
     def _write(self, level: int, line: str) -> None:
         audit.log(level, "%s", printable(line).replace("\n", r"\x0a"))
+
+
+def access_of(node: BrokerNode, context: RequestContext, api: int) -> Access | None:
+    """Return the rights of a client; None for a broker, and while brokers have no authorizer."""
+    authorizer = node.authorization.current(node.metadata.image)
+    if authorizer is None or node.is_broker(context):
+        return None
+    return Access(authorizer, context, api, node.metrics, node.audit)
 
 
 def audits_allowed(buffer: AuditBuffer) -> bool:

@@ -11,16 +11,17 @@ If a batch of `begin` fails, a task returns the errors.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from sparklog.broker.handlers import transactional_batches
+from sparklog.broker.handlers.access import Access, access_of, audits_allowed
 from sparklog.broker.handlers.request_parts import asked_as, partition_of, topic_of
 from sparklog.broker.handlers.responses import code_of, leader_hints, message_of, named_twice
 from sparklog.broker.node.node import BrokerNode
-from sparklog.broker.produce.request import ProducedPartition, ProduceRequest, is_reference
+from sparklog.broker.produce.request import ProducedPartition, ProduceRequest
 from sparklog.broker.runtime.request import (
     UNTHROTTLED,
     CloseConnection,
@@ -41,10 +42,17 @@ from sparklog.core.errors import (
 from sparklog.core.quotas import PRODUCER_BYTE_RATE
 from sparklog.core.topic_names import AUDIT_TOPIC, CLOSED_TOPICS, JOBS_TOPIC, check_not_closed
 from sparklog.core.types import PartitionId
+from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages import frames, produce_fast_path
 from sparklog.protocol.messages.builder import ResponseBuilder
 from sparklog.protocol.messages.produce_fast_path import PlainProduce
-from sparklog.protocol.records.header import BytesLike
+from sparklog.protocol.records.header import (
+    REFERENCE_BIT,
+    TRANSACTIONAL_BIT,
+    BytesLike,
+    has_attribute,
+)
+from sparklog.security.acls import AclOperation, ResourceType
 
 logger = logging.getLogger(__name__)
 
@@ -184,7 +192,7 @@ def _closed(name: str, records: BytesLike, *, by_broker: bool) -> SparklogError 
     """
     if name == AUDIT_TOPIC and by_broker:
         return None
-    if name == JOBS_TOPIC and is_reference(records):
+    if name == JOBS_TOPIC and has_attribute(records, REFERENCE_BIT):
         return None
     try:
         check_not_closed(name, "append to it")
@@ -317,34 +325,27 @@ def _time(milliseconds: int) -> datetime | None:
     return None if milliseconds < 0 else _EPOCH + timedelta(milliseconds=milliseconds)
 
 
-PRODUCE_AT_ONCE_MILLISECOND = MILLISECOND
-PRODUCE_AT_ONCE_ACKS: frozenset[int] = ACKS - {0}
-"""Values of `acks` that get a response."""
-MayWrite = Callable[[str], bool]
-"""Returns True if the client may write to a topic."""
+ACKS_WITH_RESPONSE: Final = ACKS - {0}
 
 
-def begin(
-    node: BrokerNode,
-    asked: PlainProduce,
-    reply: Reply,
-    context: RequestContext,
-    may_write: MayWrite | None = None,
-) -> bool:
+def begin(node: BrokerNode, asked: PlainProduce, reply: Reply, context: RequestContext) -> bool:
     """Append the batches of a plain request, and respond when they are acknowledged.
 
-    Return False, with nothing done, if the append must wait or the request is not plain. A topic
-    that `may_write` denies makes the request not plain.
+    Return False, with nothing done, if the append must wait or the request is not plain. So is a
+    request that the guard has more to do about: to deny it, or to audit what it allows.
     """
-    batches = _batches(node.metadata.image, asked, may_write) if node.has_started else None
-    if not batches or asked.acks not in PRODUCE_AT_ONCE_ACKS:
+    access = access_of(node, context, Api.PRODUCE)
+    if access is not None and audits_allowed(node.audit):
+        return False
+    batches = _batches(node.metadata.image, asked, access)
+    if not batches or asked.acks not in ACKS_WITH_RESPONSE:
         return False
     ended = partial(_ended, node, asked, reply, context)
     return node.replicas.produce_service.begin(batches, asked.acks, max(0, asked.timeout_ms), ended)
 
 
 def _batches(
-    image: MetadataImage, asked: PlainProduce, may_write: MayWrite | None
+    image: MetadataImage, asked: PlainProduce, access: Access | None
 ) -> Mapping[PartitionId, BytesLike] | None:
     """Return the batches of a request in its order, None if the request is not plain."""
     batches: dict[PartitionId, BytesLike] = {}
@@ -352,18 +353,18 @@ def _batches(
         topic = image.topic_of(key) if asked.by_id else image.topics.get(key)
         if topic is None or topic.name in CLOSED_TOPICS:
             return None
-        if may_write is not None and not may_write(topic.name):
+        if access is not None and not access.allows(
+            AclOperation.WRITE, ResourceType.TOPIC, topic.name
+        ):
             return None
         for number, records in partitions:
             where = PartitionId(topic.topic_id, number)
-            if where in batches or not _is_plain(topic, number, records):
+            if where in batches or not 0 <= number < len(topic.partition_states):
+                return None
+            if has_attribute(records, TRANSACTIONAL_BIT | REFERENCE_BIT):
                 return None
             batches[where] = records
     return batches
-
-
-def _is_plain(topic: Topic, number: int, records: BytesLike) -> bool:
-    return 0 <= number < topic.partitions and not transactional_batches.may_be(records)
 
 
 def _ended(
@@ -373,15 +374,13 @@ def _ended(
     context: RequestContext,
     job: ProduceRequest,
 ) -> None:
-    places = [outcome for outcome in job.outcomes if isinstance(outcome, ProducedPartition)]
-    if len(places) == len(job.batches):
-        throttle = charge(node, context, job.batches)
-        reply.answer(
-            produce_fast_path.answer(asked, places, throttle // PRODUCE_AT_ONCE_MILLISECOND),
-            throttle,
-        )
-    else:
+    job.end()
+    if job.has_failed:
         reply.go_on(_failed(node, asked, context, job))
+        return
+    throttle = charge(node, context, job.batches)
+    places = cast("list[ProducedPartition]", job.outcomes)
+    reply.answer(produce_fast_path.answer(asked, places, throttle // MILLISECOND), throttle)
 
 
 async def _failed(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from sparklog.broker.handlers import transactional_batches
 from sparklog.broker.handlers.guards import (
     DENIED,
     Gate,
@@ -17,6 +16,7 @@ from sparklog.broker.handlers.refusals import ITSELF, ItemList, refused, same
 from sparklog.broker.handlers.topic_guards import describable
 from sparklog.broker.runtime.request import CloseConnection
 from sparklog.core.errors import SparklogError
+from sparklog.protocol.records.header import TRANSACTIONAL_BIT, has_attribute
 from sparklog.security.acls import AclOperation, ResourceType
 
 BATCHED_SINCE: Final = 4
@@ -69,7 +69,7 @@ async def produce(call: GuardedCall) -> Any:
 def _has_transactional(request: Any) -> bool:
     """Return whether a batch is transactional; a transactional id alone needs no right."""
     return any(
-        transactional_batches.may_be(part.records or b"")
+        has_attribute(part.records or b"", TRANSACTIONAL_BIT)
         for topic in request.topic_data
         for part in topic.partition_data
     )

@@ -24,11 +24,10 @@ from sparklog.core.errors import (
 from sparklog.core.types import PartitionId
 from sparklog.log.tail.producer_state import Verification
 from sparklog.protocol.records.header import (
-    ATTRIBUTES_AT,
-    HEADER_BYTES,
     TRANSACTIONAL_BIT,
     BatchHeader,
     BytesLike,
+    has_attribute,
     parse_header,
 )
 
@@ -72,18 +71,13 @@ class VerifiedBatches:
         return any(one.is_over for _, one in (self.verified or {}).values())
 
 
-def may_be(data: BytesLike) -> bool:
-    """Return True if the header of a batch has the transactional bit."""
-    return len(data) >= HEADER_BYTES and bool(data[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT)
-
-
 def find(
     request: Any, batches: Mapping[PartitionId, BytesLike], names: Mapping[PartitionId, Partition]
 ) -> RequestedBatch | None:
     """Return the transactional batches of a Produce request, None when there are none."""
     headers: dict[PartitionId, BatchHeader] = {}
     for where, data in batches.items():
-        if not may_be(data):
+        if not has_attribute(data, TRANSACTIONAL_BIT):
             continue
         try:
             header = parse_header(data)

@@ -190,7 +190,8 @@ class Connection(asyncio.Protocol):
         self._transport = None
         if self._throttled is not None:
             self._throttled.cancel()
-        self._frame_is_here()
+        if self._frame_timer is not None:
+            self._frame_is_here(self._frame_timer)
         claimed, self._claimed = self._claimed, 0
         for exchange in self._exchanges:
             if exchange.task is not None and exchange.header.api_key == Api.FETCH:
@@ -239,8 +240,10 @@ class Connection(asyncio.Protocol):
                     return False
                 frame = self._reader.next_frame()
                 if frame is None:
-                    return self._may_arrive()
-                self._frame_is_here()
+                    size = self._reader.arriving_bytes
+                    return size < RESERVED_BYTES_MIN or bool(self._claimed) or self._claim(size)
+                if self._frame_timer is not None:
+                    self._frame_is_here(self._frame_timer)
                 if self._time is None:
                     self._next = self._decoded(frame)
                 else:
@@ -250,11 +253,8 @@ class Connection(asyncio.Protocol):
             self._next = None
         return False
 
-    def _may_arrive(self) -> bool:
-        """Return whether bytes are wanted: a large request takes its share of the intake first."""
-        size = self._reader.arriving_bytes
-        if size < RESERVED_BYTES_MIN or self._claimed:
-            return True
+    def _claim(self, size: int) -> bool:
+        """Take the share of a large request before its bytes; return whether these are wanted."""
         if not self._service.intake.reserve(size):
             self._wait_for_intake()
             return False
@@ -263,11 +263,10 @@ class Connection(asyncio.Protocol):
         self._frame_timer = self._loop.call_later(limit_s, self._frame_is_late)
         return True
 
-    def _frame_is_here(self) -> None:
-        if self._frame_timer is not None:
-            self._frame_timer.cancel()
-            self._frame_timer = None
-            self._service.intake.arrived(self._claimed)
+    def _frame_is_here(self, timer: asyncio.TimerHandle) -> None:
+        timer.cancel()
+        self._frame_timer = None
+        self._service.intake.arrived(self._claimed)
 
     def _frame_is_late(self) -> None:
         logger.info(
@@ -290,10 +289,9 @@ class Connection(asyncio.Protocol):
                 header = RequestHeader(Api.SASL_AUTHENTICATE, 0, 0)
                 return InFlightRequest(self, header, frame, len(frame))
             login.check_frame(frame)
-        if produce_fast_path.is_produce(frame):
-            plain = produce_fast_path.read(frame)
-            if plain is not None:
-                return InFlightRequest(self, plain.header, plain, len(frame))
+        plain = produce_fast_path.read(frame)
+        if plain is not None:
+            return InFlightRequest(self, plain.header, plain, len(frame))
         try:
             header, request = frames.decode_request(frame)
         except UnsupportedVersion as error:
@@ -334,12 +332,21 @@ class Connection(asyncio.Protocol):
         self._exchanges.append(exchange)
         exchange.started_s = self._loop.time()
         request, exchange.request = exchange.request, None
-        context = self._context_of(exchange)
-        timed = self._service.timed
+        client_id = exchange.header.client_id
+        if client_id != self._context.client_id:
+            self._context = replace(self._context, client_id=client_id)
+        context, timed = self._context, self._service.timed
         self._time = exchange.time = timed.time_of(context, api) if timed.exist else None
         if type(request) is PlainProduce:
-            if exchange.time is None and self._begun(exchange, request):
-                return True
+            # The request gets no task, unless a produce request before it has yet to append.
+            if exchange.time is None and not self._produce_tasks:
+                try:
+                    if self._service.begin_produce(request, exchange, context):
+                        return True
+                except Exception as error:
+                    self._broke(exchange, error)
+                    self.finished(exchange)
+                    return True
             _, request = frames.decode_request(request.frame)
         if self._login is not None and api in LOGIN_APIS:
             self.start_task(exchange, self._log_in(self._login, exchange, request))
@@ -373,23 +380,6 @@ class Connection(asyncio.Protocol):
         if self._throttled is not None:
             self._throttled.cancel()
         self._throttled = self._loop.call_later(delay_s, self.close)
-
-    def _begun(self, exchange: InFlightRequest, plain: PlainProduce) -> bool:
-        """Begin a plain Produce without a task, unless one before it has yet to append."""
-        if self._produce_tasks:
-            return False
-        try:
-            return self._service.begin_produce(plain, exchange, self._context)
-        except Exception as error:
-            self._broke(exchange, error)
-            self.finished(exchange)
-            return True
-
-    def _context_of(self, exchange: InFlightRequest) -> RequestContext:
-        client_id = exchange.header.client_id
-        if client_id != self._context.client_id:
-            self._context = replace(self._context, client_id=client_id)
-        return self._context
 
     def start_task(self, exchange: InFlightRequest, work: Awaitable[Any]) -> None:
         """Answer with the response entity that `work` returns."""

@@ -33,10 +33,8 @@ from sparklog.broker.network.tls_alerts import handshaking
 from sparklog.broker.runtime.environment import Address, spawn
 from sparklog.broker.runtime.log_limiter import RateLimitedLog
 from sparklog.broker.runtime.metrics import BrokerMetrics, Gauge
-from sparklog.broker.runtime.request import Reply, RequestContext
 from sparklog.core.config.broker import BrokerConfig
 from sparklog.core.quotas import CONNECTION_CREATION_RATE, Quotas
-from sparklog.protocol.messages.produce_fast_path import PlainProduce
 
 logger = logging.getLogger(__name__)
 
@@ -77,12 +75,11 @@ class Server:
         refuse: Refuse,
         config: BrokerConfig,
         metrics: BrokerMetrics | None = None,
-        begin_produce: BeginProduce | None = None,
         timed: TimedClients | None = None,
     ) -> None:
         """Answer requests by `handle`, and ApiVersions of unknown versions by `refuse`.
 
-        Produce requests are given to `begin_produce` first. `timed` times some clients.
+        `timed` times some clients.
         """
         self._connections: dict[Connection, str] = {}
         """The host of each client."""
@@ -103,7 +100,6 @@ class Server:
             RequestMemoryPool(config.whole("queued.max.request.bytes")),
             config.whole("socket.request.max.bytes"),
             metrics,
-            begin_produce or _begin_none,
             timed or TimedClients(),
             self._failed_login,
         )
@@ -113,6 +109,10 @@ class Server:
         self._sweeper: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
         self._empty.set()
+
+    def begin_produce_by(self, begin: BeginProduce) -> None:
+        """Give plain Produce requests to `begin` first from now on."""
+        self._service.begin_produce = begin
 
     async def start(self, address: Address, listener: ServedListener = PLAIN) -> Address:
         """Listen on `address`; port 0 takes a free one. Returns the address with its port.
@@ -290,7 +290,3 @@ class Server:
             connection.close()
         pause_s = max(self._idle_s / SWEEPS_PER_IDLE_TIME, SWEEP_SHORTEST_S)
         self._sweeper = loop.call_later(pause_s, self._sweep)
-
-
-def _begin_none(asked: PlainProduce, reply: Reply, context: RequestContext) -> bool:
-    return False

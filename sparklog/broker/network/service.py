@@ -56,7 +56,11 @@ class ListenerAccess:
     """Makes the login of a connection; None: there is none."""
 
 
-@dataclass(frozen=True, slots=True)
+def _begin_none(asked: PlainProduce, reply: Reply, context: RequestContext) -> bool:
+    return False
+
+
+@dataclass(slots=True)
 class Service:
     """The state and the functions that all connections share."""
 
@@ -65,6 +69,7 @@ class Service:
     intake: RequestMemoryPool
     frame_bytes_max: int
     metrics: BrokerMetrics
-    begin_produce: BeginProduce
     timed: TimedClients
     login_failed: Callable[[FailedLogin], None]
+    begin_produce: BeginProduce = _begin_none
+    """Until the broker has started, each Produce request waits in `handle`."""

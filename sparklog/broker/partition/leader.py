@@ -37,7 +37,6 @@ from sparklog.cluster.controller.leader_state import (
     ShrinkIsr,
 )
 from sparklog.core.errors import (
-    NotEnoughReplicasAfterAppend,
     NotServing,
     OutOfOrderSequence,
     PartitionDamaged,
@@ -105,10 +104,12 @@ class LeaderPartition:
         """Lead from the end of `view` on; the tail must be empty and begin there."""
         assert held.tail.end_offset == view.end_offset, (held.tail.end_offset, view.end_offset)
         self.where = where
+        """The topic's id and the partition's number."""
         self.layout = layout
         self.leader_epoch = leader_epoch
         self.held = held
         self.tail = held.tail
+        """All batches that are not flushed, whether the WAL has them or not."""
         self.view = view
         """The newest view of the partition's own log; its end is the flushed end."""
         self.producers = producers
@@ -146,11 +147,6 @@ class LeaderPartition:
         self._services = services
 
     @property
-    def partition(self) -> PartitionId:
-        """Return the topic's id and the partition's number."""
-        return self.where
-
-    @property
     def flushed_end(self) -> int:
         """Return the end of the partition's own log that this leader knows."""
         return self.leadership.flushed_end
@@ -175,11 +171,6 @@ class LeaderPartition:
     def log_start_offset(self) -> int:
         """Return the first offset that consumers may read."""
         return self.view.log_start_offset
-
-    @property
-    def unflushed_bytes(self) -> int:
-        """Return the bytes of all batches that are not flushed, whether the WAL has them or not."""
-        return self.tail.size_bytes
 
     def check_open(self) -> None:
         """Raise unless the partition accepts appends.
@@ -315,10 +306,11 @@ class LeaderPartition:
 
     def wait_committed(self, end_offset: int, request: DelayedProduce) -> None:
         """Make a request wait until `end_offset` is committed, unless it is committed already."""
-        try:
-            if not self.leadership.is_committed(end_offset):
-                self.produce_waits.add(end_offset, request)
-        except NotEnoughReplicasAfterAppend as error:
+        if self.leadership.high_watermark < end_offset:
+            self.produce_waits.add(end_offset, request)
+            return
+        error = self.leadership.late_error()
+        if error is not None:
             request.settle(self.where, error)
 
     def wait_copied(self, end_offset: int, request: DelayedProduce) -> None:
@@ -432,7 +424,7 @@ class LeaderPartition:
     def _append(self, batch: CheckedBatch, append_time_ms: int | None) -> int:
         """Append to the tail and the write-ahead log; return the base offset."""
         where, base_offset = self.where, self.tail.end_offset
-        data = self.held.append_as_leader(batch, self.leader_epoch, append_time_ms)
+        data = self.tail.append_as_leader(batch, self.leader_epoch, append_time_ms)
         end_offset = self.tail.end_offset
         self.leadership.appended(end_offset)
         entry = WalBatch(where.topic_id, where.partition, base_offset, self.leader_epoch, data)
@@ -443,17 +435,10 @@ class LeaderPartition:
         for event in events:
             match event:
                 case HighWatermark(offset):
-                    self.produce_waits.reached(offset, self._late_error(offset))
+                    self.produce_waits.reached(offset, self.leadership.late_error())
                     self.consumer_fetches.wake_all()
                     self.follower_fetches.mark_changed()
                     self._services.committed(self)
                 case ExpandIsr() | ShrinkIsr():
                     self._services.change_isr(self, event)
         self.copy_waits.reached(self.leadership.copied_end)
-
-    def _late_error(self, offset: int) -> SparklogError | None:
-        try:
-            self.leadership.is_committed(offset)
-        except NotEnoughReplicasAfterAppend as error:
-            return error
-        return None

@@ -2,23 +2,35 @@
 
 Nothing here decides what may be acknowledged. A partition reports its offset, and the requests that
 waited for it wake. There is no task and no timer per partition, and none per delayed produce
-request: `ProducePurgatory` ends those.
+request. A busy broker has thousands of those a second, and an object of the write-ahead log or a
+follower's fetch settles several at once. So all share one timer and, when they end together, one
+call of the event loop. Times are seconds of the loop's clock.
   P1  a produce request is done when each of its partitions reached the wanted offset or failed
   P2  when this broker stops leading a partition, all requests that wait for it fail at once
   P3  entries of requests that gave up are dropped before they accumulate
+  P4  the end of a produce request is called once, and never from within the change of a partition
+  P5  settled produce requests are forgotten before they accumulate
 Source: Kafka's DelayedProduce and DelayedFetch.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
+from typing import Final
 
+from sparklog.broker.runtime.deadline_timer import DeadlineTimer
 from sparklog.core.errors import SparklogError
 from sparklog.core.types import PartitionId
+
+End = Callable[[], None]
+"""Called when a request has ended; it must not raise."""
+LOOKED_THROUGH_FROM: Final = 64
+"""Up to this number are kept before those that are settled are looked for."""
 
 
 def wake(waiting: asyncio.Future[None]) -> None:
@@ -30,7 +42,7 @@ def wake(waiting: asyncio.Future[None]) -> None:
 class DelayedProduce:
     """A produce request that waits until its batches are committed, or copied for acks=1."""
 
-    __slots__ = ("_end", "failed", "given_up", "waiting")
+    __slots__ = ("end", "failed", "given_up", "waiting")
 
     def __init__(self) -> None:
         """Begin without a partition to wait for."""
@@ -38,21 +50,9 @@ class DelayedProduce:
         self.failed: dict[PartitionId, SparklogError] = {}
         self.given_up = False
         """True once the request has stopped waiting, in time or not."""
-        self._end: Callable[[], None] | None = None
-
-    @property
-    def has_ended(self) -> bool:
-        """Return True if no callback is pending: it has run, or `on_end` was never called."""
-        return self._end is None
-
-    def on_end(self, end: Callable[[], None]) -> None:
-        """Have `end` called once: when the last partition settles, or at `give_up`.
-
-        The request must wait for a partition already. `end` is called in the middle of a
-        partition's change, so it may only record the event.
-        """
-        assert self.waiting, "there is nothing to wait for"
-        self._end = end
+        self.end: End | None = None
+        """Called once: when the last partition settles, or at `give_up`; None after that. It is
+        called in the middle of a partition's change, so it may only record the event."""
 
     def give_up(self) -> None:
         """Stop waiting. The partitions in `waiting` stay there: they were not in time."""
@@ -67,7 +67,7 @@ class DelayedProduce:
         # A hand-made timer costs a third of `asyncio.timeout`.
         loop = asyncio.get_running_loop()
         done = loop.create_future()
-        self.on_end(partial(wake, done))
+        self.end = partial(wake, done)
         timer = loop.call_later(max(timeout_s, 0.0), wake, done)
         try:
             await done
@@ -84,9 +84,66 @@ class DelayedProduce:
             self._finish()
 
     def _finish(self) -> None:
-        end, self._end = self._end, None
+        end, self.end = self.end, None
         if end is not None:
             end()
+
+
+class ProducePurgatory:
+    """All produce requests that wait, each until it is settled or its time is over (P4, P5).
+
+    Not thread-safe: the event loop's only.
+    """
+
+    def __init__(self) -> None:
+        """Begin without requests."""
+        self._deadlines: list[tuple[float, int, DelayedProduce]] = []
+        self._order = count()
+        self._looked_through_at = LOOKED_THROUGH_FROM
+        self._ended: deque[End] = deque()
+        self._timer = DeadlineTimer(self._expire)
+        self._waiting = 0
+
+    def __len__(self) -> int:
+        """Return how many wait."""
+        return self._waiting
+
+    def add(self, request: DelayedProduce, deadline_s: float, end: End) -> None:
+        """Call `end` soon after `request` is settled, or when its time is over."""
+        assert request.waiting, "there is nothing to wait for"
+        request.end = partial(self._note, end)
+        self._waiting += 1
+        heappush(self._deadlines, (deadline_s, next(self._order), request))
+        if len(self._deadlines) > self._looked_through_at:
+            self._deadlines = [entry for entry in self._deadlines if entry[2].end is not None]
+            heapify(self._deadlines)
+            self._looked_through_at = max(LOOKED_THROUGH_FROM, 2 * len(self._deadlines))
+        if self._deadlines[0][2] is request:
+            self._timer.set(deadline_s)
+
+    def _note(self, end: End) -> None:
+        self._waiting -= 1
+        self._ended.append(end)
+        if len(self._ended) == 1:
+            asyncio.get_running_loop().call_soon(self._tell)
+
+    def _tell(self) -> None:
+        try:
+            while self._ended:
+                self._ended.popleft()()
+        finally:
+            if self._ended:  # the others must be called, too, when one of them raised
+                asyncio.get_running_loop().call_soon(self._tell)
+
+    def _expire(self, due_by_s: float) -> None:
+        """Give up the requests whose time is over."""
+        heap = self._deadlines
+        while heap and (heap[0][2].end is None or heap[0][0] <= due_by_s):
+            request = heappop(heap)[2]
+            if request.end is not None:
+                request.give_up()
+        if heap:
+            self._timer.set(heap[0][0])
 
 
 class OffsetWaits:

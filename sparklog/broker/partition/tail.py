@@ -1,7 +1,8 @@
 """PartitionTail: a partition's tail in memory, with its share of the broker's memory budget.
 
-Every change of a tail's size passes through here. So each byte that was taken from the budget is
-returned exactly once, in every role of the partition.
+Every change of a tail's size passes through here, but the append of a leader: it has reserved the
+memory before. So each byte that was taken from the budget is returned exactly once, in every role
+of the partition.
 
 AppendQueue: the order in which requests append to a partition, first come first served. A request
 takes a ticket at each of its partitions in one step, before it waits for anything. So there is one
@@ -24,21 +25,17 @@ from sparklog.log.tail.tail import Tail
 class AppendQueue:
     """A partition's queue of requests. Not thread-safe: for the event loop only."""
 
-    __slots__ = ("_queue",)
+    __slots__ = ("tickets",)
 
     def __init__(self) -> None:
         """Begin empty."""
-        self._queue: deque[AppendTicket] = deque()
-
-    @property
-    def is_free(self) -> bool:
-        """Return True if the queue is empty: a request that awaits nothing needs no ticket."""
-        return not self._queue
+        self.tickets: deque[AppendTicket] = deque()
+        """While there are none, a request that awaits nothing needs no ticket."""
 
     def take(self) -> AppendTicket:
         """Return a ticket behind all present ones; its holder must `end` it."""
-        turn = AppendTicket(self._queue)
-        self._queue.append(turn)
+        turn = AppendTicket(self.tickets)
+        self.tickets.append(turn)
         return turn
 
     @asynccontextmanager
@@ -97,12 +94,6 @@ class PartitionTail:
         """A request's turn lasts from the check of its batch to the append, so requests append in
         order of arrival. While a leader recovers, the first waiting request keeps the turn."""
         self._budget = budget
-
-    def append_as_leader(
-        self, batch: CheckedBatch, leader_epoch: int, append_time_ms: int | None
-    ) -> bytes:
-        """Append a producer's batch whose memory is reserved; return the batch as stored."""
-        return self.tail.append_as_leader(batch, leader_epoch, append_time_ms)
 
     def append_followed(self, batch: CheckedBatch) -> None:
         """Append a batch from the leader.

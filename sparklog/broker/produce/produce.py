@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from sparklog.broker.partition.leader import LeaderPartition
-from sparklog.broker.partition.purgatory import wake
+from sparklog.broker.partition.purgatory import ProducePurgatory, wake
 from sparklog.broker.partition.recovering import RECOVERY_WAIT_MAX_S, Find, RecoveringPartition
 from sparklog.broker.produce.rejected_batches import RejectedBatches, is_retried
 from sparklog.broker.produce.request import (
@@ -40,11 +40,8 @@ from sparklog.broker.produce.request import (
     ReferenceChecks,
     Verified,
     check_all,
-    is_reference,
-    size_of,
     timed_out,
 )
-from sparklog.broker.produce.waits import ProducePurgatory
 from sparklog.broker.runtime.environment import Environment
 from sparklog.broker.runtime.memory_budget import MemoryBudget
 from sparklog.broker.runtime.metadata_access import MetadataAccess
@@ -58,8 +55,8 @@ from sparklog.core.errors import (
     Unavailable,
 )
 from sparklog.core.types import PartitionId
-from sparklog.log.tail.batch_validator import CheckedBatch, LoopTime, NeedsTime
-from sparklog.protocol.records.header import BatchHeader, BytesLike
+from sparklog.log.tail.batch_validator import BatchRules, CheckedBatch, LoopTime, NeedsTime
+from sparklog.protocol.records.header import REFERENCE_BIT, BatchHeader, BytesLike, has_attribute
 from sparklog.protocol.records.unfolded_size import unfolded_bytes_max
 
 ACKS_ALL = -1
@@ -108,14 +105,14 @@ class ProduceService:
         """Append as `produce` does, if nothing has to be waited for; else do nothing: False.
 
         The append nearly always has nothing to wait for; the acknowledgement may wait after it.
-        `ended` gets the job when the acknowledgement came, soon or at once; then `finish` it if it
-        has failed.
+        `ended` gets the job when the acknowledgement came, soon or at once, or its time is over. It
+        ends the job, and has `finish` called if the job has failed.
         """
-        job = ProduceRequest(batches, acks, self._deadline_s(timeout_ms), None)
+        job = ProduceRequest(batches, acks, self._loop.time() + timeout_ms / 1000)
         if not self._append_at_once(job):
             return False
         if job.request.waiting:
-            self._waits.add(job.request, job.deadline, partial(_tell, job, ended))
+            self._waits.add(job.request, job.deadline, partial(ended, job))
         else:
             ended(job)
         return True
@@ -133,9 +130,10 @@ class ProduceService:
         verified: Verified | None = None,
     ) -> dict[PartitionId, ProduceResult]:
         """Append each partition's one batch, and wait for what `acks` says (B3)."""
-        job = ProduceRequest(batches, acks, self._deadline_s(timeout_ms), verified)
-        if not self._append_at_once(job):
-            await self._append_in_turn(job)
+        job = ProduceRequest(batches, acks, self._loop.time() + timeout_ms / 1000, verified)
+        refers = any(has_attribute(records, REFERENCE_BIT) for records in batches.values())
+        if refers or not self._append_at_once(job):
+            await self._append_in_turn(job, refers=refers)
         if job.request.waiting:
             await self._wait(job)
         job.end()
@@ -157,38 +155,40 @@ class ProduceService:
         """Append if nothing has to be waited for, as is nearly always so; False if something has.
 
         Nothing is awaited here, so no other request comes in between and no turn is taken (B1, B2).
+        The batches are no references.
         """
         leaders: dict[PartitionId, LeaderPartition] = {}
+        work: list[tuple[BytesLike, BatchRules]] = []
         size_bytes = 0
         for where, records in job.batches.items():
             try:
                 role = self._find(where)
-                if isinstance(role, RecoveringPartition) or not role.append_queue.is_free:
+                if isinstance(role, RecoveringPartition) or role.append_queue.tickets:
                     return False
                 role.check_open()
             except SparklogError:
                 return False
-            if is_reference(records):
-                return False
             leaders[where] = role
+            work.append((records, role.rules.batches))
             size_bytes += len(records)
         if size_bytes > CHECKED_INLINE_BYTES:
             return False
-        outcomes = self._checked_at_once(job, leaders)
+        outcomes = self._checked_at_once(work)
         if outcomes is None or not self._budget.try_take(size_bytes):
             return False
         job.leaders = leaders
         checked = self._accepted(job, leaders, outcomes)
-        self._budget.give_back(size_bytes - size_of(checked))
+        if len(checked) < len(leaders):
+            self._budget.give_back(size_bytes - _size_of(checked))
         self._append_all(job, checked)
         if job.has_failed:
             self._note_refused(job)
         return True
 
-    async def _append_in_turn(self, job: ProduceRequest) -> None:
+    async def _append_in_turn(self, job: ProduceRequest, *, refers: bool) -> None:
         """Append when those that came before have, and what has to be waited for is there."""
         deadline = job.deadline
-        if any(map(is_reference, job.batches.values())):
+        if refers:
             await self._references.check(job)
         roles = self._roles(job)
         turns = [role.append_queue.take() for role in roles.values()]
@@ -263,7 +263,7 @@ class ProduceService:
                 await role.wait_ended(max(0.0, min(left_s, RECOVERY_WAIT_MAX_S)))
         leaders = job.leaders = self._leaders(job, roles)
         checked = await self._checked(job, leaders)
-        size_bytes = size_of(checked)
+        size_bytes = _size_of(checked)
         if checked and not self._budget.try_take(size_bytes):
             try:
                 left_s = job.deadline - asyncio.get_running_loop().time()
@@ -297,11 +297,11 @@ class ProduceService:
         if job.references:
             return {where: job.references[where][0] for where in leaders}
         outcomes = None
-        if sum(len(job.batches[where]) for where in leaders) <= CHECKED_INLINE_BYTES:
-            outcomes = self._checked_at_once(job, leaders)
+        work = [(job.batches[where], led.rules.batches) for where, led in leaders.items()]
+        if sum(len(records) for records, _ in work) <= CHECKED_INLINE_BYTES:
+            outcomes = self._checked_at_once(work)
         if outcomes is None:
             now_ms = self._environment.clock.now_ms()
-            work = [(job.batches[where], led.rules.batches) for where, led in leaders.items()]
             unfolded = max(
                 unfolded_bytes_max(data, rules.decompressed_bytes_max) for data, rules in work
             )
@@ -313,10 +313,9 @@ class ProduceService:
         return self._accepted(job, leaders, outcomes)
 
     def _checked_at_once(
-        self, job: ProduceRequest, leaders: Mapping[PartitionId, LeaderPartition]
+        self, work: list[tuple[BytesLike, BatchRules]]
     ) -> list[CheckedBatch | SparklogError] | None:
         """Check batches on the event loop; None if that would hold it up."""
-        work = [(job.batches[where], led.rules.batches) for where, led in leaders.items()]
         try:
             return check_all(
                 work, self._environment.clock.now_ms(), LoopTime(UNFOLDED_INLINE_BYTES)
@@ -380,7 +379,7 @@ class ProduceService:
 
     def _check_order(self, led: LeaderPartition, header: BatchHeader) -> None:
         """Have a batch sent again that comes ahead of one that may come yet (B6)."""
-        if self._rejected_batches:
+        if self._rejected_batches.rejected:
             named = PartitionId(led.layout.topic, led.where.partition)
             self._rejected_batches.learn(named, led.where, header)
         if led.producers.is_ahead(header):
@@ -388,11 +387,8 @@ class ProduceService:
             self._rejected_batches.check_ahead(
                 led.where, header, now_s, may_have_stragglers=led.may_have_stragglers(now_s)
             )
-        elif self._rejected_batches:
+        elif self._rejected_batches.rejected:
             self._rejected_batches.settle(led.where, header)
-
-    def _deadline_s(self, timeout_ms: int) -> float:
-        return self._loop.time() + max(timeout_ms, 0) / 1000
 
     async def _wait(self, job: ProduceRequest) -> None:
         done = asyncio.get_running_loop().create_future()
@@ -403,6 +399,6 @@ class ProduceService:
             job.request.give_up()
 
 
-def _tell(job: ProduceRequest, ended: Callable[[ProduceRequest], None]) -> None:
-    job.end()
-    ended(job)
+def _size_of(batches: Mapping[PartitionId, CheckedBatch]) -> int:
+    """Return the bytes of batches that are to be appended: those they take of the budget."""
+    return sum(batch.header.size_bytes for batch in batches.values())

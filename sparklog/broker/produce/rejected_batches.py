@@ -67,11 +67,8 @@ class RejectedBatches:
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._rejected: OrderedDict[_RejectedKey, _RejectedBatch] = OrderedDict()
-
-    def __len__(self) -> int:
-        """Return how many producers and partitions are remembered."""
-        return len(self._rejected)
+        self.rejected: OrderedDict[_RejectedKey, _RejectedBatch] = OrderedDict()
+        """By producer and partition; empty, nearly always."""
 
     def note(self, where: PartitionId, data: BytesLike, now_s: float, *, is_retried: bool) -> None:
         """Record that a batch was rejected and not appended; the earliest of a producer counts."""
@@ -86,9 +83,9 @@ class RejectedBatches:
         if before.base_sequence < header.base_sequence:
             return
         since_s = before.since_s if before.base_sequence == header.base_sequence else now_s
-        self._rejected[key] = _RejectedBatch(header.base_sequence, since_s, is_retried)
-        if len(self._rejected) > REJECTED_MAX:
-            self._rejected.popitem(last=False)
+        self.rejected[key] = _RejectedBatch(header.base_sequence, since_s, is_retried)
+        if len(self.rejected) > REJECTED_MAX:
+            self.rejected.popitem(last=False)
 
     def learn(self, named: PartitionId, where: PartitionId, header: BatchHeader) -> None:
         """Record the id of the topic for which a producer's batches were noted by name.
@@ -99,9 +96,9 @@ class RejectedBatches:
             header: a batch's of that producer.
         """
         who = header.producer_id, header.producer_epoch
-        rejected = self._rejected.pop(_RejectedKey(named, *who), None)
+        rejected = self.rejected.pop(_RejectedKey(named, *who), None)
         if rejected is not None:
-            self._rejected.setdefault(_RejectedKey(where, *who), rejected)
+            self.rejected.setdefault(_RejectedKey(where, *who), rejected)
 
     def check_ahead(
         self, where: PartitionId, header: BatchHeader, now_s: float, *, may_have_stragglers: bool
@@ -135,13 +132,13 @@ class RejectedBatches:
     def settle(self, where: PartitionId, header: BatchHeader) -> None:
         """Handle a batch that is in order, or appended before; a rejected one after it counts."""
         key = _RejectedKey(where, header.producer_id, header.producer_epoch)
-        rejected = self._rejected.get(key)
+        rejected = self.rejected.get(key)
         if rejected is not None and header.base_sequence >= rejected.base_sequence:
-            del self._rejected[key]
+            del self.rejected[key]
 
     def _kept(self, key: _RejectedKey, now_s: float) -> _RejectedBatch | None:
-        rejected = self._rejected.get(key)
+        rejected = self.rejected.get(key)
         if rejected is not None and now_s - rejected.since_s > KEPT_S:
-            del self._rejected[key]
+            del self.rejected[key]
             return None
         return rejected

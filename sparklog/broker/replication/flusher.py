@@ -112,7 +112,7 @@ class Flusher:
             self._push(plan)
         if plan.weight:
             return
-        if led.unflushed_bytes >= led.rules.flush_bytes or led.has_references_to_flush:
+        if led.tail.size_bytes >= led.rules.flush_bytes or led.has_references_to_flush:
             self._make_due(plan, now)
         elif self._budget.is_nearly_full and not self._running:
             self._flush_largest()
@@ -164,7 +164,7 @@ class Flusher:
         """Flush the partition with the most unflushed bytes, as memory is nearly full."""
         waiting = [plan for plan in self._plans.values() if not plan.weight]
         if waiting:
-            largest = max(waiting, key=lambda plan: plan.led.unflushed_bytes)
+            largest = max(waiting, key=lambda plan: plan.led.tail.size_bytes)
             self._make_due(largest, asyncio.get_running_loop().time())
 
     def _set_timer(self) -> None:
@@ -178,7 +178,7 @@ class Flusher:
             _, _, plan = heappop(self._heap)
             if plan.weight or self._plans.get(plan.led) is not plan:
                 continue
-            plan.weight = LARGE_WEIGHT if plan.led.unflushed_bytes >= LARGE_BYTES else 1
+            plan.weight = LARGE_WEIGHT if plan.led.tail.size_bytes >= LARGE_BYTES else 1
             self._running += plan.weight
             self._tasks.start(self._carry_out(plan), f"flush {plan.led.where}")
         self._set_timer()
@@ -197,7 +197,7 @@ class Flusher:
                     logger.warning("flush failed partition=%s %s", led.where, error)
                     await asyncio.sleep(backoff.next_s())
                     continue
-                if led.unflushed_bytes < led.rules.flush_bytes and not led.has_references_to_flush:
+                if led.tail.size_bytes < led.rules.flush_bytes and not led.has_references_to_flush:
                     break
         finally:
             self._running -= plan.weight

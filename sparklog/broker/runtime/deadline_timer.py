@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 from typing import Final
 
 EARLY_S: Final = 0.001
@@ -24,13 +25,13 @@ class DeadlineTimer:
         """Begin unset; the timer calls `callback(due_by_s)` when deadlines up to it are due."""
         self._callback = callback
         self._handle: asyncio.Handle | None = None
-        self.at_s = 0.0
-        """The time for which it is set, or was set last."""
+        self.at_s = inf
+        """The time for which it is set; inf while it is not."""
 
     @property
     def is_set(self) -> bool:
         """Return True if it will call back."""
-        return self._handle is not None
+        return self.at_s < inf
 
     def set(self, at_s: float) -> None:
         """Call back at `at_s` only; if that time has passed, call back as soon as possible."""
@@ -44,7 +45,7 @@ class DeadlineTimer:
 
     def set_no_later(self, at_s: float) -> None:
         """Call back at `at_s`, unless it is set for an earlier time."""
-        if self._handle is None or at_s < self.at_s:
+        if at_s < self.at_s:
             self.set(at_s)
 
     def cancel(self) -> None:
@@ -52,7 +53,8 @@ class DeadlineTimer:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
+            self.at_s = inf
 
     def _fire(self) -> None:
-        self._handle = None
-        self._callback(max(asyncio.get_running_loop().time() + EARLY_S, self.at_s))
+        at_s, self.at_s, self._handle = self.at_s, inf, None
+        self._callback(max(asyncio.get_running_loop().time() + EARLY_S, at_s))

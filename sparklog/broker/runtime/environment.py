@@ -199,16 +199,12 @@ class TaskScope:
         self._name = name
         self._on_crash = on_crash
         self._tasks: dict[asyncio.Task[Any], None] = {}
-        self._closed = False
-
-    @property
-    def closed(self) -> bool:
-        """Return True if the scope accepts no more tasks."""
-        return self._closed
+        self.closed = False
+        """True once the scope accepts no more tasks."""
 
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> None:
         """Run `work` as a task; a closed scope drops it without running it."""
-        if self._closed:
+        if self.closed:
             work.close()
             return
         task = asyncio.get_running_loop().create_task(work, name=f"{self._name}: {name}")
@@ -217,7 +213,7 @@ class TaskScope:
 
     async def close(self) -> None:
         """Cancel every task and wait until all have ended. May be called from one of them."""
-        self._closed = True
+        self.closed = True
         others = [t for t in self._tasks if t is not asyncio.current_task()]
         for task in others:
             task.cancel()
@@ -231,5 +227,5 @@ class TaskScope:
         if error is None:
             return
         logger.error("task ended by an error task=%s", task.get_name(), exc_info=error)
-        if not self._closed:
+        if not self.closed:
             self._on_crash(error)

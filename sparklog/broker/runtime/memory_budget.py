@@ -80,7 +80,8 @@ class MemoryBudget:
         """Return memory, and serve the appends that wait for it."""
         assert 0 <= size_bytes <= self.used_bytes, (size_bytes, self.used_bytes)
         self.used_bytes -= size_bytes
-        self._serve()
+        if self._queue:
+            self._serve()
 
     def _fits(self, size_bytes: int) -> bool:
         return self.used_bytes == 0 or self.used_bytes + size_bytes <= self.limit_bytes

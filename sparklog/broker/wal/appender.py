@@ -52,7 +52,6 @@ from sparklog.log.wal.objects import WalBatch
 from sparklog.log.wal.writer import (
     Acknowledge,
     Flushed,
-    Instruction,
     PutOutcomes,
     PutSettled,
     PutWindow,
@@ -233,16 +232,11 @@ class WalAppender:
             window = WalWindow(since_s=now_s)
             self._gathered.append(window)
         window.add(batch, end_offset, sink, awaited=awaited)
-        if not self._timer.is_set or self._timer.at_s > now_s:
+        if self._timer.at_s > now_s:
             self._look_soon()
-        if not (awaited and self._starts_soon(now_s)):
-            sink.wal_begun(end_offset)
-
-    def _starts_soon(self, now_s: float) -> bool:
-        """Say whether the put of what came last starts in a moment."""
-        if len(self._gathered) > 1 or not self._writer.has_capacity:
-            return False
-        return self._timer.at_s <= now_s + GATHERED_MAX_S
+        waits = len(self._gathered) > 1 or not self._writer.has_capacity
+        if waits or not awaited or self._timer.at_s > now_s + GATHERED_MAX_S:
+            sink.wal_begun(end_offset)  # the put does not start in a moment (U5)
 
     def flushed(self, partition: PartitionId, end_offset: int) -> None:
         """Record that the partition's own log reaches `end_offset`."""
@@ -310,31 +304,29 @@ class WalAppender:
         self._pace.took(took_s)
         self._metrics.wal_put(len(placed.data), window.count, took_s)
         for outcome in self._writer.handle(PutSettled(instruction.sequence, settled)):
-            self._execute(outcome)
+            match outcome:
+                case Acknowledge(end_sequence):
+                    self._acknowledge(end_sequence)
+                case Trim(start_sequence, end_sequence):
+                    self._trimmer.trim(range(start_sequence, end_sequence))
+                case Stop(sequence):
+                    self._timer.cancel()
+                    self._on_fenced(
+                        "the write-ahead log was sealed: this incarnation is deposed. "
+                        f"object={self._layout.key(sequence)}"
+                    )
         self._put_due(self._loop.time())
 
     async def _settle(self, placed: WindowRow) -> PutOutcomes:
-        backoff = Backoff(RETRY_FIRST_S, RETRY_LONGEST_S)
+        backoff: Backoff | None = None
         while True:
             try:
                 return await self._environment.store.run(place(placed))
             except (OutcomeUnknown, Unavailable) as error:
                 key = self._layout.key(placed.header.sequence)
                 logger.warning("window is not settled yet object=%s %s", key, error)
+            backoff = backoff or Backoff(RETRY_FIRST_S, RETRY_LONGEST_S)
             await asyncio.sleep(backoff.next_s())
-
-    def _execute(self, instruction: Instruction) -> None:
-        match instruction:
-            case Acknowledge(end_sequence):
-                self._acknowledge(end_sequence)
-            case Trim(start_sequence, end_sequence):
-                self._trimmer.trim(range(start_sequence, end_sequence))
-            case Stop(sequence):
-                self._timer.cancel()
-                self._on_fenced(
-                    "the write-ahead log was sealed: this incarnation is deposed. "
-                    f"object={self._layout.key(sequence)}"
-                )
 
     def _acknowledge(self, end_sequence: int) -> None:
         """Notify the partitions of all windows before `end_sequence` how far they are durable."""

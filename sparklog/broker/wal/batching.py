@@ -60,10 +60,8 @@ class DurableSink(Protocol):
     package.
     """
 
-    @property
-    def partition(self) -> PartitionId:
-        """Return the partition's name."""
-        ...
+    where: PartitionId
+    """The partition."""
 
     def wal_begun(self, end_offset: int) -> None:
         """Handle that all its batches below `end_offset` are being put, or wait for long."""
@@ -105,7 +103,7 @@ class WalWindow:
         self.awaited += awaited
         self.size_bytes += len(batch.data)
         self.ends[sink] = end_offset
-        self.unflushed[sink.partition] = end_offset
+        self.unflushed[sink.where] = end_offset
 
 
 class WalBatcher:

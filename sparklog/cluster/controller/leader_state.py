@@ -320,21 +320,15 @@ class LeaderState:
                 f"min.insync.replicas={self.rules.min_insync_replicas}"
             )
 
-    def is_committed(self, end_offset: int) -> bool:
-        """Return True if an append with acks=all that ended at `end_offset` succeeded.
-
-        Raises:
-            NotEnoughReplicasAfterAppend: committed, but too few brokers are in sync now.
-        """
-        if self.high_watermark < end_offset:
-            return False
-        if len(self.maximal_isr) < self.min_isr:
-            raise NotEnoughReplicasAfterAppend(
-                "appended and on storage, but fewer brokers are in sync than min.insync.replicas; "
-                f"it may be sent again. isr={sorted(self.isr)} "
-                f"min.insync.replicas={self.rules.min_insync_replicas}"
-            )
-        return True
+    def late_error(self) -> NotEnoughReplicasAfterAppend | None:
+        """Return the error of committed appends with acks=all, if too few brokers are in sync."""
+        if len(self.maximal_isr) >= self.min_isr:
+            return None
+        return NotEnoughReplicasAfterAppend(
+            "appended and on storage, but fewer brokers are in sync than min.insync.replicas; "
+            f"it may be sent again. isr={sorted(self.isr)} "
+            f"min.insync.replicas={self.rules.min_insync_replicas}"
+        )
 
     @property
     def min_isr(self) -> int:

@@ -117,16 +117,13 @@ class BatchTemplate:
         found = batch_message(memoryview(message), 0)
         self.arrays = len(found.nodes)
         self.buffers = len(found.buffers)
+        self.size_bytes = len(message)
         self._message = message
         self._rows_at = field_position(message, found.batch_at, _BATCH_ROWS_FIELD)
         self._body_at = found.body_length_at
         self._nodes_at, self._buffers_at = found.nodes_at, found.buffers_at
         self._nodes = struct.Struct(f"<{2 * self.arrays}q")
         self._buffers = struct.Struct(f"<{2 * self.buffers}q")
-
-    def __len__(self) -> int:
-        """Return the length of the message."""
-        return len(self._message)
 
     def filled(
         self, rows: int, nodes: Sequence[int], buffers: Sequence[int], body_length: int

@@ -82,11 +82,11 @@ class PlainFile:
         crc = 0
         for part in parts:
             crc = crc32c(part, crc)
-        return PlainBody(tuple(parts), at, len(self._head) + len(self._message) + at, crc)
+        return PlainBody(tuple(parts), at, len(self._head) + self._message.size_bytes + at, crc)
 
     def finish(self, body: PlainBody, metadata: Mapping[str, str]) -> bytes:
         """Return the whole file; its footer carries `metadata`, which is ASCII."""
-        shape = tuple((key, len(text)) for key, text in metadata.items())
+        shape = tuple(zip(metadata, map(len, metadata.values()), strict=True))
         footer = self._footers.get(shape)
         if footer is None:
             if len(self._footers) >= FOOTERS_KEPT_MAX:

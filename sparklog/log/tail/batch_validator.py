@@ -74,14 +74,11 @@ class NeedsTime(Exception):
     """A check would block an event loop: run it elsewhere."""
 
 
+@dataclass(slots=True)
 class LoopTime:
     """The bytes that a check may still decompress on an event loop."""
 
-    __slots__ = ("left_bytes",)
-
-    def __init__(self, left_bytes: int) -> None:
-        """Start with this limit."""
-        self.left_bytes = left_bytes
+    left_bytes: int
 
 
 class CheckedBatch(NamedTuple):
@@ -164,8 +161,32 @@ def check_reference(
 
 
 def _sized_header(records: BytesLike, rules: BatchRules) -> BatchHeader:
-    """Return the header of the one batch, which is not too large."""
-    header = _only_header(records)
+    """Return the header of the one batch, which is not too large.
+
+    It verifies the checksum before it blames the client.
+    """
+    view = memoryview(records)
+    if not view.nbytes:
+        raise InvalidRecord("no record batch for this partition; send exactly one. bytes=0")
+    if view.nbytes > MAGIC_AT and view[MAGIC_AT] < MAGIC:
+        raise InvalidRecord(
+            f"message set of magic {view[MAGIC_AT]} refused: that format ended with Kafka 4.0; use "
+            "a client that speaks Produce version 3 or newer (any since Kafka 0.11). "
+            f"wanted={MAGIC}"
+        )
+    try:
+        header = parse_header(view)
+    except DataCorrupt as error:
+        raise _misuse_or_damage(view, error) from error
+    try:
+        check_crc(view, header)
+    except DataCorrupt as error:
+        raise CorruptMessage(str(error)) from error
+    if header.size_bytes < view.nbytes:
+        raise InvalidRecord(
+            "more than one record batch for one partition; send exactly one. "
+            f"bytes={view.nbytes} batch_bytes={header.size_bytes}"
+        )
     if header.size_bytes > rules.max_message_bytes:
         raise RecordTooLarge(
             "record batch is over max.message.bytes; send smaller batches or raise the limit. "
@@ -195,9 +216,11 @@ def _checked_records(
     if header.codec is not Codec.NONE:
         _check_unfolded(header, found, len(data), rules)
     is_create_time = rules.timestamp_type is TimestampType.CREATE_TIME
-    if (rules.is_compacted and found.null_keys) or (
-        is_create_time and not _in_time(found, rules, now_ms)
-    ):
+    is_late = is_create_time and (
+        found.newest_ms - now_ms > rules.timestamp_after_max_ms
+        or now_ms - found.oldest_ms > rules.timestamp_before_max_ms
+    )
+    if is_late or (rules.is_compacted and found.null_keys):
         raise _record_errors(header, data, first_byte, rules, now_ms)
     if not found.is_dense:
         if header.codec is not Codec.NONE:
@@ -249,13 +272,6 @@ def _too_large(header: BatchHeader, limit_bytes: int, headers: int = 0) -> Inval
         "record batch unfolds to more than the topic's limit; send smaller batches or raise it. "
         f"batch_bytes={header.size_bytes} record_count={header.record_count} headers={headers} "
         f"max.decompressed.message.bytes={limit_bytes}"
-    )
-
-
-def _in_time(found: Survey, rules: BatchRules, now_ms: int) -> bool:
-    return (
-        found.newest_ms - now_ms <= rules.timestamp_after_max_ms
-        and now_ms - found.oldest_ms <= rules.timestamp_before_max_ms
     )
 
 
@@ -320,33 +336,6 @@ def check_replicated(records: BytesLike) -> Iterator[CheckedBatch]:
     for one in split_batches(records):
         check_crc(one.data, one.header)
         yield CheckedBatch(one.header, one.data)
-
-
-def _only_header(records: BytesLike) -> BatchHeader:
-    """Return the header of the one batch. It verifies the checksum before it blames the client."""
-    view = memoryview(records)
-    if not view.nbytes:
-        raise InvalidRecord("no record batch for this partition; send exactly one. bytes=0")
-    if view.nbytes > MAGIC_AT and view[MAGIC_AT] < MAGIC:
-        raise InvalidRecord(
-            f"message set of magic {view[MAGIC_AT]} refused: that format ended with Kafka 4.0; use "
-            "a client that speaks Produce version 3 or newer (any since Kafka 0.11). "
-            f"wanted={MAGIC}"
-        )
-    try:
-        header = parse_header(view)
-    except DataCorrupt as error:
-        raise _misuse_or_damage(view, error) from error
-    try:
-        check_crc(view, header)
-    except DataCorrupt as error:
-        raise CorruptMessage(str(error)) from error
-    if header.size_bytes < view.nbytes:
-        raise InvalidRecord(
-            "more than one record batch for one partition; send exactly one. "
-            f"bytes={view.nbytes} batch_bytes={header.size_bytes}"
-        )
-    return header
 
 
 def _misuse_or_damage(view: memoryview, error: DataCorrupt) -> SparklogError:

@@ -114,26 +114,23 @@ def encode(layout: WalLayout, header: WalHeader, batches: Sequence[WalBatch] = (
     """Return the object as a file."""
     problem = _problem(header)
     assert not problem, problem
-    assert sum(len(b.data) for b in batches) <= WINDOW_BYTES_MAX, "a window is too large"
     if batches:
-        body = _WINDOWS.body(len(batches), _columns(batches))
+        topic_ids, partitions, base_offsets, epochs, data = zip(*batches, strict=True)
+        assert sum(map(len, data)) <= WINDOW_BYTES_MAX, "a window is too large"
+        ids = list(map(str.encode, topic_ids))
+        # The columns' buffers, uncompressed: producers have compressed their batches.
+        columns = (
+            (_offsets(ids), ids),
+            (_numbers("i", partitions),),
+            (_numbers("q", base_offsets),),
+            (_numbers("i", epochs),),
+            (_offsets(data), data),
+        )
+        body = _WINDOWS.body(len(batches), columns)
         about = _about(layout, header, len(batches), (body.size, body.crc))
         return _WINDOWS.finish(body, about)
     part = write_stream(_SCHEMA, [], "none")
     return finish_file(part, _about(layout, header, 0, (part.data.size, crc32c(part.data))))
-
-
-def _columns(batches: Sequence[WalBatch]) -> tuple[Sequence[Pieces], ...]:
-    """Return the buffers of the columns, uncompressed: producers have compressed their batches."""
-    ids = [b.topic_id.encode() for b in batches]
-    data = [b.data for b in batches]
-    return (
-        (_offsets(ids), ids),
-        (_numbers("i", [b.partition for b in batches]),),
-        (_numbers("q", [b.base_offset for b in batches]),),
-        (_numbers("i", [b.leader_epoch for b in batches]),),
-        (_offsets(data), data),
-    )
 
 
 def _offsets(texts: Sequence[bytes]) -> Pieces:

@@ -265,20 +265,17 @@ class WalWriter:
             self._durable.discard(acknowledged)
             del self._boundaries[acknowledged]
         self._durable.discard(self.acknowledged)
-        return (Acknowledge(self.acknowledged + 1), *self._trim())
+        acknowledge = Acknowledge(self.acknowledged + 1)
+        start, self._trimmed = self._trimmed, self._trim_end()
+        if start == self._trimmed:
+            return (acknowledge,)
+        return (acknowledge, Trim(start, self._trimmed))
 
     def _newest_in_order(self) -> int:
         newest = self.acknowledged
         while newest + 1 in self._durable:
             newest += 1
         return newest
-
-    def _trim(self) -> tuple[Instruction, ...]:
-        start, end = self._trimmed, self._trim_end()
-        if start == end:
-            return ()
-        self._trimmed = end
-        return (Trim(start, end),)
 
     def _trim_end(self) -> int:
         """Return the boundary of the newest acknowledged object."""

@@ -186,26 +186,19 @@ class FrameReader:
     A frame that arrives in one piece is cut from that piece; only split frames are joined.
     """
 
-    __slots__ = ("_at", "_buffer", "frame_bytes_max")
+    __slots__ = ("_at", "_buffer", "arriving_bytes", "frame_bytes_max")
 
     def __init__(self, frame_bytes_max: int) -> None:
         """Reject frames of more than `frame_bytes_max` bytes, size not counted."""
         self._buffer: bytes | bytearray = b""
         self._at = 0
         self.frame_bytes_max = frame_bytes_max
+        self.arriving_bytes = 0
+        """The size of the incomplete frame that `next_frame` met; 0 if it is not known yet."""
 
     def __len__(self) -> int:
         """Return the number of buffered bytes."""
         return len(self._buffer) - self._at
-
-    @property
-    def arriving_bytes(self) -> int:
-        """Return the size of the incomplete frame; 0 if its size is not known yet."""
-        start = self._at + SIZE_BYTES
-        if start > len(self._buffer):
-            return 0
-        size: int = _SIZE.unpack_from(self._buffer, self._at)[0]
-        return size
 
     def feed(self, data: bytes) -> None:
         """Add received bytes."""
@@ -227,14 +220,16 @@ class FrameReader:
         """
         buffer, start = self._buffer, self._at + SIZE_BYTES
         if start > len(buffer):
+            self.arriving_bytes = 0
             return None
-        size = _SIZE.unpack_from(buffer, self._at)[0]
+        size: int = _SIZE.unpack_from(buffer, self._at)[0]
         if not 0 <= size <= self.frame_bytes_max:
             raise InvalidRequest(
                 f"{_foreign(buffer, self._at)}. size={size} largest={self.frame_bytes_max}"
             )
         end = start + size
         if end > len(buffer):
+            self.arriving_bytes = size
             return None
         self._at = end
         frame = bytes(memoryview(buffer)[start:end])

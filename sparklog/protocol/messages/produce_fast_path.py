@@ -26,6 +26,9 @@ RECORD_ERRORS_SINCE: Final = 8
 PARTS_MAX: Final = 1000
 """Limit for topics of a request, and partitions of a topic, on the fast path."""
 
+_KEY: Final = b"\0\0"
+"""The first bytes of a Produce request: its API key."""
+_VERSIONS: Final = frozenset(range(APIS[Api.PRODUCE].min, APIS[Api.PRODUCE].max + 1))
 _HEADER: Final = struct.Struct(">hhih")
 _ACKS: Final = struct.Struct(">hi")
 _INT16: Final = struct.Struct(">h")
@@ -65,11 +68,8 @@ class PlainProduce(NamedTuple):
     topics: list[ProducedTopic]
     frame: bytes
     """The whole request, for a response that is not a plain success."""
-
-    @property
-    def by_id(self) -> bool:
-        """Return True if the request names topics by their ids."""
-        return self.header.api_version >= TOPIC_IDS_SINCE
+    by_id: bool
+    """True if the request names topics by their ids."""
 
 
 Placed = tuple[int, int, int]
@@ -87,24 +87,21 @@ class _NotPlain(Exception):
 
 
 def read(frame: bytes) -> PlainProduce | None:
-    """Return a request from its frame (without size), None if it is not a plain one.
+    """Return a request from its frame (without size), None if it is not a plain Produce request.
 
     Bytes after it are ignored. The batches are not checked.
     """
+    if frame[:2] != _KEY:
+        return None
     try:
         return _read(frame)
     except (_NotPlain, struct.error, IndexError, UnicodeDecodeError):
         return None
 
 
-def is_produce(frame: bytes) -> bool:
-    """Return True if a frame begins as a Produce request does."""
-    return frame[:2] == b"\0\0"
-
-
 def _read(frame: bytes) -> PlainProduce:
     key, version, correlation_id, size = _HEADER.unpack_from(frame)
-    if key != Api.PRODUCE or version not in APIS[Api.PRODUCE]:
+    if version not in _VERSIONS:
         raise _NotPlain
     at = _HEADER.size
     client_id = None
@@ -130,7 +127,7 @@ def _read(frame: bytes) -> PlainProduce:
     if flexible:
         _no_tags(frame, at)
     header = RequestHeader(key, version, correlation_id, client_id)
-    return PlainProduce(header, acks, timeout_ms, topics, frame)
+    return PlainProduce(header, acks, timeout_ms, topics, frame, version >= TOPIC_IDS_SINCE)
 
 
 def _topic(frame: bytes, at: int, version: int) -> tuple[ProducedTopic, int]:

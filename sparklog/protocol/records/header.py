@@ -174,6 +174,16 @@ def increment_sequence(sequence: int, count: int) -> int:
     return (sequence + count) & INT32_MAX
 
 
+def has_attribute(records: BytesLike, bit: int) -> bool:
+    """Return True if a request's records begin with a header that has an attribute bit.
+
+    Nothing else of the header is checked.
+    """
+    if len(records) < HEADER_BYTES:
+        return False
+    return bool((records[ATTRIBUTES_AT] << 8 | records[ATTRIBUTES_AT + 1]) & bit)
+
+
 def parse_header(data: BytesLike, position: int = 0) -> BatchHeader:
     """Return the header of the batch that starts at `position`, after checking its fields.
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sparklog.broker import handlers
 from sparklog.broker.controller.metadata_log import MetadataLog
+from sparklog.broker.handlers import produce
 from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.node.replicas import Replicas
 from sparklog.broker.partition.follower import FollowerPartition
@@ -122,7 +123,11 @@ class SimulatedBroker:
         if request.__api_key__ == Api.PRODUCE:
             frame = bytes(frames.encode_request(request, 0, None))[frames.SIZE_BYTES :]
             plain, reply = produce_fast_path.read(frame), _Reply(type(request))
-            if plain is not None and handlers.begin_produce(self.node, plain, reply, context):
+            if (
+                plain is not None
+                and self.node.has_started
+                and produce.begin(self.node, plain, reply, context)
+            ):
                 return await reply.response()
         return await handlers.handle(self.node, request, context)
 

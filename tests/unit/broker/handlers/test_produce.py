@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sparklog.broker.handlers import begin_produce
+from sparklog.broker.handlers.produce import begin as begin_produce
 from sparklog.broker.runtime.request import UNTHROTTLED, RequestContext
 from sparklog.cluster.metadata import changes
 from sparklog.coordinator.internal_topics import GROUPS_TOPIC

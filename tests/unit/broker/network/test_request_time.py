@@ -152,9 +152,9 @@ def test_a_client_over_its_quota_waits_and_others_do_not() -> None:
             lambda _: None,
             parse_broker_configs({}),
             BrokerMetrics(),
-            begin,
             TimedClients(time_of),
         )
+        server.begin_produce_by(begin)
         address = await server.start(Address("127.0.0.1", 0))
         busy, idle = await Client.connect(address), await Client.connect(address)
         try:

@@ -68,8 +68,8 @@ class Broker:
                 lambda _: versions(),
                 config,
                 self.metrics,
-                self.begin,
             )
+            server.begin_produce_by(self.begin)
             self.address = await server.start(Address("127.0.0.1", 0))
             try:
                 async with asyncio.timeout(10):

@@ -53,7 +53,7 @@ def test_a_batch_waits_for_the_refused_one_before_it() -> None:
     with pytest.raises(NotServing):
         _check(refusals, 4)
     refusals.settle(WHERE, parse_header(_sent(3)))
-    assert not refusals
+    assert not refusals.rejected
     _check(refusals, 4)
 
 
@@ -95,7 +95,7 @@ def test_batch_waits_for_one_rejected_before_its_topic_was_known() -> None:
     with pytest.raises(NotServing):
         _check(refusals, 4)
     refusals.settle(WHERE, parse_header(_sent(3)))
-    assert not refusals
+    assert not refusals.rejected
 
 
 def test_producer_repeats_batches_for_an_unknown_topic() -> None:
@@ -108,7 +108,7 @@ def test_other_producers_and_partitions_do_not_wait() -> None:
     refusals.note(WHERE, _sent(0), now_s=0.0, is_retried=True)
     _check(refusals, 1, producer_id=8)
     _check(refusals, 1, where=PartitionId("topic", 1))
-    assert len(refusals) == 1
+    assert len(refusals.rejected) == 1
 
 
 def test_batch_without_a_sequence_or_unreadable_is_not_remembered() -> None:
@@ -117,7 +117,7 @@ def test_batch_without_a_sequence_or_unreadable_is_not_remembered() -> None:
     refusals.note(WHERE, b"short", now_s=0.0, is_retried=True)
     refusals.note(WHERE, b"", now_s=0.0, is_retried=True)
     refusals.note(WHERE, b"\xff" * 200, now_s=0.0, is_retried=True)
-    assert not refusals
+    assert not refusals.rejected
 
 
 def test_rejected_batches_expire_and_have_a_memory_bound() -> None:
@@ -129,4 +129,4 @@ def test_rejected_batches_expire_and_have_a_memory_bound() -> None:
     data = _sent(0)
     for number in range(REJECTED_MAX + 10):
         refusals.note(PartitionId("topic", number), data, now_s=0.0, is_retried=True)
-    assert len(refusals) == REJECTED_MAX
+    assert len(refusals.rejected) == REJECTED_MAX

@@ -28,7 +28,7 @@ class Sink:
     """A partition that remembers its notifications."""
 
     def __init__(self, partition: int) -> None:
-        self.partition = PartitionId(TOPIC, partition)
+        self.where = PartitionId(TOPIC, partition)
         self.begun: list[int] = []
         self.told: list[int] = []
         self.end_offset = 0
@@ -40,7 +40,7 @@ class Sink:
         self.told.append(end_offset)
 
     def append(self, appender: WalAppender, size_bytes: int = 100, *, awaited: bool = True) -> None:
-        batch = WalBatch(TOPIC, self.partition.partition, self.end_offset, 1, b"x" * size_bytes)
+        batch = WalBatch(TOPIC, self.where.partition, self.end_offset, 1, b"x" * size_bytes)
         self.end_offset += 1
         appender.append(batch, self.end_offset, self, awaited=awaited)
 
@@ -303,15 +303,15 @@ def test_window_is_trimmed_when_all_its_partitions_are_flushed() -> None:
             one.append(appender)
             two.append(appender)
             await asyncio.sleep(1)
-        appender.flushed(one.partition, 3)
+        appender.flushed(one.where, 3)
         one.append(appender)
         await asyncio.sleep(1)
         assert [w.header.sequence for w in windows(world)] == [1, 2, 3, 4]
-        appender.flushed(two.partition, 2)
+        appender.flushed(two.where, 2)
         one.append(appender)
         await asyncio.sleep(1)
         assert [w.header.sequence for w in windows(world)] == [3, 4, 5]
-        appender.release(two.partition)
+        appender.release(two.where)
         one.append(appender)
         await asyncio.sleep(1)
         assert [w.header.sequence for w in windows(world)] == [4, 5, 6]
@@ -327,7 +327,7 @@ def test_an_idle_broker_writes_one_empty_window_to_let_many_go() -> None:
         await appender.start()
         sink = Sink(0)
         await sink.append_often(appender, WINDOWS_IDLE_MAX + 4, every_s=0.1)
-        appender.flushed(sink.partition, sink.end_offset)
+        appender.flushed(sink.where, sink.end_offset)
         await asyncio.sleep(60)
         left = windows(world)
         assert [len(w.batches) for w in left] == [1, 0]
@@ -432,7 +432,7 @@ def test_names_the_store_did_not_delete_are_deleted_by_a_later_trim() -> None:
         await sink.append_often(appender, 100, every_s=0.1)
         for refused in (0.8, 0.0):
             world.objects.faults = StoreFaults(refused=refused)
-            appender.flushed(sink.partition, sink.end_offset)
+            appender.flushed(sink.where, sink.end_offset)
             sink.append(appender)  # carries the boundary on
             await asyncio.sleep(60)
             left.append([w.header for w in windows(world)])
@@ -469,7 +469,7 @@ def test_unforced_log_forces_only_registration_and_boundaries(forced: bool) -> N
         await appender.start()
         sink = Sink(0)
         await sink.append_often(appender, 2, every_s=1)
-        appender.flushed(sink.partition, 2)
+        appender.flushed(sink.where, 2)
         await sink.append_often(appender, 3, every_s=1)
         assert sink.told == [1, 2, 3, 4, 5]
 

@@ -228,15 +228,14 @@ def test_too_few_in_sync_fails_before_and_after_the_append() -> None:
     leader.check_enough()
     leader.appended(110)
     leader.durable(110)
-    assert not leader.is_committed(110)
     leader.follower_fetched(2, 110, 1_001)
-    assert leader.is_committed(110)
+    assert (leader.high_watermark, leader.late_error()) == (110, None)
     leader.metadata_changed(replicas=(1, 2, 3), isr=(1,), joinable=(1,), now_ms=1_002)
-    with pytest.raises(NotEnoughReplicasAfterAppend) as after:
-        leader.is_committed(110)
+    after = leader.late_error()
+    assert isinstance(after, NotEnoughReplicasAfterAppend)
     with pytest.raises(NotEnoughReplicas) as before:
         leader.check_enough()
-    assert (before.value.kafka_code, after.value.kafka_code) == (19, 20)
+    assert (before.value.kafka_code, after.kafka_code) == (19, 20)
     assert before.value.retriable
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sparklog.broker.handlers import begin_produce
+from sparklog.broker.handlers.produce import begin as begin_produce
 from sparklog.broker.runtime.audit_buffer import (
     EVENTS_MAX,
     RULE_CHARS_MAX,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from sparklog.broker.handlers import begin_produce
+from sparklog.broker.handlers.produce import begin as begin_produce
 from sparklog.broker.runtime.request import UNTHROTTLED, CloseConnection, RequestContext
 from sparklog.core.types import PartitionId
 from sparklog.protocol.api_keys import Api

@@ -8,8 +8,12 @@ import weakref
 
 import pytest
 
-from sparklog.broker.partition.purgatory import DelayedProduce, OffsetWaits
-from sparklog.broker.produce.waits import LOOKED_THROUGH_FROM, ProducePurgatory
+from sparklog.broker.partition.purgatory import (
+    LOOKED_THROUGH_FROM,
+    DelayedProduce,
+    OffsetWaits,
+    ProducePurgatory,
+)
 from sparklog.core.errors import NotServing
 from sparklog.core.types import PartitionId
 from tests.harness.broker_world import World
