@@ -164,10 +164,7 @@ class _AwaitedNode:
 
 
 async def _serve(
-    store: ThreadedStore,
-    counters: RequestCounters | None,
-    config: BrokerConfig,
-    starter: _Starter,
+    store: ThreadedStore, counters: RequestCounters | None, config: BrokerConfig, starter: _Starter
 ) -> None:
     compute = ThreadedCompute(min(COMPUTE_THREADS_MAX, os.cpu_count() or 1))
     awaited = _AwaitedNode()
@@ -196,7 +193,8 @@ async def _serve(
             raise ExpectedClose("the address leads here: there is nothing more to say")
         return await handlers.handle(await awaited.node(), request, context)
 
-    server = Server(handle, handlers.refuse, config, metrics, TimedClients(awaited.request_time))
+    timed = TimedClients(awaited.request_time)
+    server = Server(handle, handlers.refuse, config, metrics, timed)
     page = MetricsServer(
         metrics, lambda: debug_state(awaited.born.result()), listeners.metrics_tls()
     )
