@@ -31,6 +31,8 @@ IDLE_S = 5.0
 REQUESTS = 50
 START_S = 30.0
 PACKAGE = str(Path(sparklog.__file__).parent)
+TESTING = str(Path(PACKAGE, "testing"))
+"""Its stores inject faults into brokers of this process; a broker beside others has none."""
 
 Called = tuple[str, str]
 """Module and qualified name of a function."""
@@ -49,7 +51,7 @@ class CallRecorder:
         if called is None or event != "call":
             return
         code = frame.f_code
-        if code.co_filename.startswith(PACKAGE):
+        if code.co_filename.startswith(PACKAGE) and not code.co_filename.startswith(TESTING):
             module = code.co_filename.removeprefix(PACKAGE).strip("/").removesuffix(".py")
             called.add((module.replace("/", "."), code.co_qualname))
 
