@@ -84,7 +84,6 @@ CONSUMER: Final = "Consumer"
 """Types of groups: the members assign partitions, or the coordinator does (KIP-848)."""
 INACTIVE: Final = frozenset({"Empty", "Dead"})
 """States of a group without members."""
-NO_TRANSACTION: Final = -1
 
 
 @dataclass(frozen=True, order=True, slots=True)

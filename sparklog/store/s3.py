@@ -35,8 +35,6 @@ from sparklog.store.settings import S3Access, StoreSettings
 
 T = TypeVar("T")
 
-PAGE_KEYS_MAX = 1000
-"""Keys in one page of a listing: S3 gives no more."""
 _DIRECTORY_BUCKET = "--x-s3"
 _PLAIN_BODY_BYTES_MAX = 1024 * 1024
 """Larger bodies are handed over as a stream, which does not block the loop while it is sent."""

@@ -66,7 +66,11 @@ class TokenKeys:
                     f"tokens for others would be accepted: set sasl.oauthbearer.expected.{what}, "
                     f"or sasl.oauthbearer.allow.unverified.{what}=true. listener={listener.name}"
                 )
-        self._cache = JwksCache(config.whole(name("jwks.endpoint.refresh.ms")))
+        self._cache = JwksCache(
+            config.whole(name("jwks.endpoint.refresh.ms")),
+            config.whole(name("jwks.endpoint.retry.backoff.ms")),
+            config.whole(name("jwks.endpoint.retry.backoff.max.ms")),
+        )
         self._first = asyncio.Event()
 
     async def run(self) -> None:

@@ -258,7 +258,12 @@ class RoleAssigner:
             self._parts.tasks.start(self._take_over(replica, role), f"take over {where}")
         elif state.leader != NO_LEADER:
             followed = FollowerPartition(
-                where, replica.layout.topic, state.leader, state.leader_epoch, replica.held
+                where,
+                replica.layout.topic,
+                state.leader,
+                state.leader_epoch,
+                replica.held,
+                self._parts.fetchers.limits.backoff_s,
             )
             replica.role = followed
             self._note(replica, "following", state.leader_epoch, f" leader={state.leader}")

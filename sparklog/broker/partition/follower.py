@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sparklog.broker.partition.tail import PartitionTail
+from sparklog.core.backoff import Backoff
 from sparklog.core.types import PartitionId
 from sparklog.log.tail.batch_validator import CheckedBatch
 from sparklog.log.tail.tail import NO_LEADER_EPOCH, EpochEnd
@@ -31,17 +32,26 @@ class FetchPosition:
 
 
 FIRST_PAUSE_S = 0.02
-FAILURES_COUNTED = 32
-"""The count of failures stops here, and so the pause grows no further."""
+SHORTEST_PAUSE_S = 0.001
+"""The pause where `replica.fetch.backoff.ms` is 0, so that the loop does not keep a broker busy."""
 
 
 class FollowerPartition:
     """See the module. Not thread-safe: the event loop's only."""
 
     def __init__(
-        self, where: PartitionId, topic: str, leader: int, leader_epoch: int, held: PartitionTail
+        self,
+        where: PartitionId,
+        topic: str,
+        leader: int,
+        leader_epoch: int,
+        held: PartitionTail,
+        longest_pause_s: float,
     ) -> None:
-        """Follow `leader`, from the present content of the tail."""
+        """Follow `leader`, from the present content of the tail.
+
+        After errors pauses double up to `longest_pause_s`.
+        """
         self.where = where
         self.topic = topic
         self.leader = leader
@@ -50,7 +60,8 @@ class FollowerPartition:
         self.live = True
         self.paused_until = 0.0
         """Earliest time of the next fetch, on the loop's clock."""
-        self._failures = 0
+        longest_s = max(longest_pause_s, SHORTEST_PAUSE_S)
+        self._backoff = Backoff(min(FIRST_PAUSE_S, longest_s), longest_s)
         self._at: FetchPosition | None = None
 
     def fetch_at(self, max_bytes: int) -> FetchPosition:
@@ -76,14 +87,13 @@ class FollowerPartition:
         """Return the epoch of the newest batch held; -1 when none is known."""
         return self.held.tail.latest_epoch
 
-    def pause(self, now: float, longest_s: float) -> None:
+    def pause(self, now: float) -> None:
         """Pause after an error: shortly at first, because a new leader serves soon."""
-        self.paused_until = now + min(longest_s, FIRST_PAUSE_S * 2**self._failures)
-        self._failures = min(self._failures + 1, FAILURES_COUNTED)
+        self.paused_until = now + self._backoff.next_s()
 
     def leader_responded(self) -> None:
         """Record that the leader serves: the next pause is short again."""
-        self._failures = 0
+        self._backoff.reset()
 
     def append(self, batches: Iterable[CheckedBatch]) -> int:
         """Append what the leader sent; return its bytes.

@@ -336,7 +336,7 @@ class LeaderLoop:
         return await self._owner.environment.compute(_check_all, records)
 
     def _pause(self, followed: FollowerPartition) -> None:
-        followed.pause(asyncio.get_running_loop().time(), self._owner.limits.backoff_s)
+        followed.pause(asyncio.get_running_loop().time())
 
 
 def _check_all(records: bytes) -> list[CheckedBatch]:

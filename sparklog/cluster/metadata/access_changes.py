@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from sparklog.cluster.metadata.access_state import acl_record
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import (
-    AccessControlEntryRecord,
     Record,
     RemoveAccessControlEntryRecord,
     RemoveUserScramCredentialRecord,
@@ -40,18 +40,7 @@ class NewAcls:
                 f"the cluster has too many ACLs; use prefixes and wildcards. most={ACLS_MAX}"
             )
         self._acls.add(acl)
-        return [
-            AccessControlEntryRecord(
-                acl_id,
-                int(acl.resource_type),
-                acl.resource_name,
-                int(acl.pattern_type),
-                str(acl.principal),
-                acl.host,
-                int(acl.operation),
-                int(acl.permission),
-            )
-        ]
+        return [acl_record(acl_id, acl)]
 
 
 class AclDeletion:

@@ -137,6 +137,20 @@ def acl_of(record: AccessControlEntryRecord) -> AclBinding:
     )
 
 
+def acl_record(acl_id: str, acl: AclBinding) -> AccessControlEntryRecord:
+    """Return the record of an ACL."""
+    return AccessControlEntryRecord(
+        acl_id,
+        int(acl.resource_type),
+        acl.resource_name,
+        int(acl.pattern_type),
+        str(acl.principal),
+        acl.host,
+        int(acl.operation),
+        int(acl.permission),
+    )
+
+
 def token_of(record: DelegationTokenRecord) -> DelegationToken:
     """Return the token of a record.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sparklog.cluster.metadata.access_state import acl_of, token_of, token_record
+from sparklog.cluster.metadata.access_state import acl_of, acl_record, token_of, token_record
 from sparklog.cluster.metadata.image import (
     Broker,
     Controller,
@@ -22,7 +22,6 @@ from sparklog.cluster.metadata.records import (
 from sparklog.core.config.topic_defaults import inherited
 from sparklog.core.errors import DataCorrupt, InvalidRequest
 from sparklog.log.checked_json import decode_checked, encode_checked
-from sparklog.security.acls import AclBinding
 from sparklog.security.sasl.credentials import ScramCredential, ScramCredentials, ScramMechanism
 
 SNAPSHOT_EVERY = 256
@@ -101,7 +100,7 @@ def to_document(image: MetadataImage) -> dict[str, Any]:
     if image.heartbeats:
         document["heartbeats"] = sorted(image.heartbeats.items())
     if image.acls:
-        document["acls"] = [_acl_values(acl_id, acl) for acl_id, acl in image.acls.items()]
+        document["acls"] = [_values(acl_record(*each)) for each in image.acls.items()]
     if image.scram_credentials:
         document["scramCredentials"] = [
             [
@@ -115,8 +114,7 @@ def to_document(image: MetadataImage) -> dict[str, Any]:
         ]
     if image.tokens:
         document["delegationTokens"] = [
-            [getattr(record, name) for name in DelegationTokenRecord.__slots__]
-            for record in map(token_record, image.tokens.values())
+            _values(token_record(token)) for token in image.tokens.values()
         ]
     return document
 
@@ -177,18 +175,9 @@ def from_document(document: dict[str, Any], end_offset: int) -> MetadataImage:
     )
 
 
-def _acl_values(acl_id: str, acl: AclBinding) -> list[Any]:
-    """Return the attributes of an ACL's record."""
-    return [
-        acl_id,
-        int(acl.resource_type),
-        acl.resource_name,
-        int(acl.pattern_type),
-        str(acl.principal),
-        acl.host,
-        int(acl.operation),
-        int(acl.permission),
-    ]
+def _values(record: AccessControlEntryRecord | DelegationTokenRecord) -> list[Any]:
+    """Return the attributes of a record in their order."""
+    return [getattr(record, name) for name in record.__slots__]
 
 
 def _scram_credentials(entries: list[list[Any]]) -> ScramCredentials:

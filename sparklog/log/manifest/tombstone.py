@@ -78,7 +78,7 @@ def unpinned(
     Args:
         `layout`: of the partition.
         `listed`: its folder, listed after the tombstone existed: so it has every valid pin.
-        `graves`: keys of tombstones, which stay.
+        `tombstones`: keys of tombstones, which stay.
         `left_pins`: names of unused pins; they may go, with the objects that only they name.
     """
     dropped = set(left_pins)

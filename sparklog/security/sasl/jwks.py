@@ -15,6 +15,7 @@ from typing import Any, Final
 from joserfc import jwk
 from joserfc.errors import JoseError
 
+from sparklog.core.backoff import Backoff
 from sparklog.core.bounded_json import parse_json
 from sparklog.core.errors import InvalidConfig
 
@@ -82,9 +83,7 @@ class JwksCache:
         self.due_ms = 0
         """Wall-clock time in ms of the next load; 0 means now."""
         self._refresh_ms = refresh_ms
-        self._backoff_ms = backoff_ms
-        self._backoff_max_ms = backoff_max_ms
-        self._failures = 0
+        self._backoff = Backoff(backoff_ms / 1000, max(backoff_ms, backoff_max_ms) / 1000)
         self._loaded_ms: int | None = None
 
     def loaded(self, document: bytes, now_ms: int) -> None:
@@ -94,15 +93,13 @@ class JwksCache:
             InvalidConfig: see `parse_jwks`; the keys stay.
         """
         self.keys = parse_jwks(document)
-        self._failures = 0
+        self._backoff.reset()
         self._loaded_ms = now_ms
         self.due_ms = now_ms + self._refresh_ms
 
     def failed(self, now_ms: int) -> None:
         """Record that a load failed."""
-        pause_ms = min(self._backoff_ms << min(self._failures, 20), self._backoff_max_ms)
-        self._failures += 1
-        self.due_ms = now_ms + pause_ms
+        self.due_ms = now_ms + round(self._backoff.next_s() * 1000)
 
     def find(self, key_id: str | None, now_ms: int) -> Key | None:
         """Return the key with this id, or the only key for None; else ask for an early refresh."""

@@ -37,7 +37,6 @@ def read_delta(table: Path) -> pa.Table:
 SINCE = "2013-07-01T00:00:00Z"
 SINCE_S = 1_372_636_800
 TOP = 5
-TELLER_TIMEOUT_S = 30
 
 
 class StreamFollower:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from sparklog.testing.sim.cluster import SimBroker, SimCluster
 
 
-CLOCK_JUMP_MS: Final = 3_600_000
 KINDS_MIN: Final = 2
 LOOK_EVERY_S: Final = 0.1
 SHARES_OF_LINKS: Final = (0.3, 0.6, 1.0)

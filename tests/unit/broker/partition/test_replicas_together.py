@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from sparklog.broker.fetch.read import FetchedPartition
-from sparklog.broker.partition.follower import FollowerPartition
+from sparklog.broker.partition.follower import FIRST_PAUSE_S, FollowerPartition
 from sparklog.broker.partition.tail import PartitionTail
 from sparklog.broker.produce.request import ProducedPartition
 from sparklog.broker.runtime.memory_budget import MemoryBudget
@@ -472,7 +472,7 @@ class TestDivergence:
         tail = PartitionTail(Tail(0), MemoryBudget(1 << 20))
         for offset, epoch in enumerate(epochs):
             tail.append_followed(produced(base_offset=offset, leader_epoch=epoch))
-        return FollowerPartition(PartitionId("t" * 22, 0), "t", 1, 9, tail)
+        return FollowerPartition(PartitionId("t" * 22, 0), "t", 1, 9, tail, 0.2)
 
     def test_follower_truncates_records_that_differ_from_the_leader(self) -> None:
         follower = self.followed(1, 1, 2, 2)
@@ -487,8 +487,11 @@ class TestDivergence:
     def test_errors_without_end_make_pauses_of_one_length(self) -> None:
         follower = self.followed(1)
         for _ in range(2_000):
-            follower.pause(100.0, 1.5)
-        assert follower.paused_until == 101.5
+            follower.pause(100.0)
+        assert follower.paused_until == 100.2
+        follower.leader_responded()
+        follower.pause(100.0)
+        assert follower.paused_until == 100.0 + FIRST_PAUSE_S
 
     def test_follower_truncates_everything_without_a_common_epoch(self) -> None:
         follower = self.followed(1, 1, 1)

@@ -179,6 +179,18 @@ def test_a_failed_load_keeps_the_keys_and_backs_off() -> None:
         pauses.append(keys.due_ms - NOW_MS)
     assert pauses == [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]
     assert validate_token(token(), keys, RULES, NOW_MS).name == "alice"
+    keys.loaded(jwks_of(RSA), NOW_MS)
+    keys.failed(NOW_MS)
+    assert keys.due_ms - NOW_MS == 100
+
+
+def test_the_settings_bound_the_pauses_after_failed_loads() -> None:
+    keys = JwksCache(backoff_ms=50, backoff_max_ms=120)
+    pauses = []
+    for _ in range(3):
+        keys.failed(NOW_MS)
+        pauses.append(keys.due_ms - NOW_MS)
+    assert pauses == [50, 100, 120]
 
 
 def test_a_client_learns_of_a_failure_as_rfc_7628_describes() -> None:
