@@ -195,7 +195,8 @@ class Connection(asyncio.Protocol):
         claimed, self._claimed = self._claimed, 0
         for exchange in self._exchanges:
             if exchange.task is not None and exchange.header.api_key == Api.FETCH:
-                exchange.task.cancel()
+                # Not at once: a task that is cancelled before it has begun gives nothing back.
+                self._loop.call_soon(exchange.task.cancel)
         self._next = None
         if claimed:
             self._service.intake.give_back(claimed)

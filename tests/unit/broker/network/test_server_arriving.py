@@ -15,6 +15,7 @@ from sparklog.broker.runtime.environment import Address
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages.builder import build_request, build_request_part
+from tests.harness.handler_requests import fetch
 from tests.unit.broker.network.test_server import Client, heartbeat, metadata_answer, tell, versions
 
 MIB = 1 << 20
@@ -91,5 +92,33 @@ def test_a_request_that_takes_too_long_to_arrive_ends_its_connection(
         slow.writer.write(half_a_frame(MIB, 100_000))
         assert await slow.hung_up()
         assert server._service.intake.used_bytes == 0
+
+    tell(handler, story)
+
+
+def test_fetch_of_a_client_that_leaves_at_once_gives_its_memory_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start_task = connection.Connection.start_task
+
+    def start_and_lose(self: connection.Connection, exchange: Any, work: Any) -> None:
+        start_task(self, exchange, work)
+        # The same step of the loop: the task has not begun.
+        self.connection_lost(None)
+
+    monkeypatch.setattr(connection.Connection, "start_task", start_and_lose)
+    ends: list[str] = []
+
+    async def handler(_request: Any, _context: RequestContext) -> Any:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ends.append("cancelled")
+
+    async def story(server: Server, address: Address) -> None:
+        client = await Client.connect(address)
+        client.send(fetch("t", (0, 0)), 1)
+        await until(lambda: ends == ["cancelled"])
+        await until(lambda: server._service.intake.used_bytes == 0)
 
     tell(handler, story)
