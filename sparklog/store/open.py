@@ -21,7 +21,6 @@ from sparklog.store.file import FileStore
 from sparklog.store.hedging import HedgingStore
 from sparklog.store.memory import shared_memory_store
 from sparklog.store.metered import MeteredStore
-from sparklog.store.probe import ProbingStore
 from sparklog.store.retrying import RetryingStore
 from sparklog.store.root_url import RootUrl, parse_root_url
 from sparklog.store.settings import S3Access, StoreSettings
@@ -72,6 +71,8 @@ def open_store(
     if identity and settings.hedge:
         store = HedgingStore(store, settings, clock)
     if identity and settings.probe:
+        from sparklog.store.probe import ProbingStore  # noqa: PLC0415 - loads asyncio
+
         store = ProbingStore(store, identity, clock=clock, entropy=entropy)
     return RetryingStore(store, counting.counters, settings, clock=clock, entropy=entropy)
 

@@ -34,6 +34,8 @@ STRICTER: Final = {
     "replica.lag.time.max.ms": NO_TIME,
     "sasl.oauthbearer.clock.skew.seconds": "clocks that differ by an hour make expiry meaningless",
     "sasl.oauthbearer.jwks.endpoint.refresh.ms": NO_TIME,
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": NO_TIME,
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": NO_TIME,
     "sasl.server.max.receive.size": "no login has less than one byte",
 }
 """Settings that refuse what Kafka takes, and why."""
