@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from sparklog.broker.fetch.read import FetchedPartition
-from sparklog.broker.partition.follower import FIRST_PAUSE_S, FollowerPartition
+from sparklog.broker.partition.follower import FollowerPartition
 from sparklog.broker.partition.tail import PartitionTail
 from sparklog.broker.produce.request import ProducedPartition
 from sparklog.broker.runtime.memory_budget import MemoryBudget
@@ -489,9 +489,6 @@ class TestDivergence:
         for _ in range(2_000):
             follower.pause(100.0)
         assert follower.paused_until == 100.2
-        follower.leader_responded()
-        follower.pause(100.0)
-        assert follower.paused_until == 100.0 + FIRST_PAUSE_S
 
     def test_follower_truncates_everything_without_a_common_epoch(self) -> None:
         follower = self.followed(1, 1, 1)
