@@ -6,7 +6,6 @@ Each test runs against Apache Kafka and against sparklog, which have the same se
 from __future__ import annotations
 
 import base64
-import json
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -23,7 +22,6 @@ from confluent_kafka.admin._scram import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from joserfc import jwk, jwt
 
 from sparklog.client import login as client_login
 from sparklog.client.addresses import bootstrap_addresses
@@ -45,6 +43,7 @@ from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages.builder import build_request
 from tests.cli.conftest import Cli
 from tests.harness.certificates import CertificateAuthority
+from tests.harness.tokens import AUDIENCE, ISSUER, TokenIssuer
 from tests.interop.brokers import Brokers
 from tests.interop.token_story import (
     KAFKAS_ANSWERS,
@@ -74,12 +73,7 @@ class SecureKafka:
     addresses: dict[str, str]
     folder: Path
     authority: CertificateAuthority
-    key: jwk.RSAKey
-
-    def token(self, subject: str = "carol", lasts_s: int = 3600) -> str:
-        now = int(time.time())
-        claims = {"sub": subject, "iat": now, "exp": now + lasts_s, "aud": "kafka", "iss": "test"}
-        return jwt.encode({"alg": "RS256", "kid": "k"}, claims, self.key)
+    issuer: TokenIssuer
 
     def tls(self, **more: str) -> dict[str, str]:
         names = {name.replace("_", "."): text for name, text in more.items()}
@@ -104,9 +98,8 @@ def secure(
     authority = CertificateAuthority()
     (folder / "ca.pem").write_text(authority.pem)
     authority.issue("broker", HOST, "localhost").write(folder / "broker.pem")
-    key = jwk.RSAKey.generate_key(2048, {"kid": "k", "use": "sig", "alg": "RS256"})
-    (folder / "jwks.json").write_text(json.dumps({"keys": [key.as_dict(private=False)]}))
-    jwks = (folder / "jwks.json").as_uri()
+    issuer = TokenIssuer()
+    jwks = issuer.write_jwks(folder / "jwks.json").as_uri()
     names = ("OPEN", "TLS", "MUTUAL", "LOGIN", "CLEAR", "SHORT")
     protocols = ("PLAINTEXT", "SSL", "SSL", "SASL_SSL", "SASL_PLAINTEXT", "SASL_SSL")
     ports = free_ports(len(names) + 1)
@@ -128,8 +121,8 @@ def secure(
         "ssl.truststore.location": str(folder / "ca.pem"),
         "listener.name.mutual.ssl.client.auth": "required",
         "sasl.oauthbearer.jwks.endpoint.url": jwks,
-        "sasl.oauthbearer.expected.audience": "kafka",
-        "sasl.oauthbearer.expected.issuer": "test",
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
+        "sasl.oauthbearer.expected.issuer": ISSUER,
         "delegation.token.secret.key": SECRET_KEY,
     }
     for name in ("login", "clear", "short"):
@@ -150,7 +143,7 @@ def secure(
     node = _kafka(settings, jwks) if request.param == "kafka" else _sparklog(settings, listeners)
     with node:
         _add_users(addresses["OPEN"], {"alice": "secret", "odd": ODD_PASSWORD})
-        yield SecureKafka(addresses, folder, authority, key)
+        yield SecureKafka(addresses, folder, authority, issuer)
 
 
 def _kafka(settings: dict[str, str], jwks: str) -> KafkaCluster:
@@ -222,7 +215,7 @@ def test_password_with_odd_characters_comes_from_a_file(
 
 def test_bearer_token_of_a_file_logs_in(secure: SecureKafka, tmp_path: Path) -> None:
     file = tmp_path / "token"
-    file.write_text(secure.token() + "\n")
+    file.write_text(secure.issuer.token("carol") + "\n")
     settings = {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "OAUTHBEARER",
@@ -231,7 +224,7 @@ def test_bearer_token_of_a_file_logs_in(secure: SecureKafka, tmp_path: Path) -> 
     }
     with connected(secure.addresses["LOGIN"], settings) as connection:
         assert metadata_request(connection) == 1
-    file.write_text(secure.token(lasts_s=-3600))
+    file.write_text(secure.issuer.token("carol", -3600))
     with pytest.raises(SaslAuthenticationFailed, match="rejected the login"):
         connected(secure.addresses["LOGIN"], settings)
 
@@ -387,7 +380,7 @@ def test_kafkas_tool_and_a_java_client_use_tokens(secure: SecureKafka, tmp_path:
 
 
 def test_librdkafka_logs_in_with_a_bearer_token(secure: SecureKafka, tmp_path: Path) -> None:
-    (tmp_path / "token").write_text(secure.token())
+    (tmp_path / "token").write_text(secure.issuer.token("carol"))
     settings = {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "OAUTHBEARER",

@@ -357,21 +357,25 @@ class Connection(asyncio.Protocol):
 
     async def _log_in(self, login: ClientLogin, exchange: InFlightRequest, request: Any) -> Any:
         """Answer one message of a login, and let the client in when it is complete."""
+        again = login.principal is not None
         answer = await login.answer(exchange.header.api_key, request)
         if answer.fault:
             self._service.login_failed(
-                FailedLogin(self._access.name, login.mechanism, answer.fault, self._host)
+                FailedLogin(self._access.name, login.mechanism, answer.fault, self._host, again)
             )
             self._close_later(login.failure_delay_s)
-        elif login.complete:
+        elif (
+            login.principal is not None
+            and login.complete
+            and exchange.header.api_key != Api.SASL_HANDSHAKE
+        ):
             self._reader.frame_bytes_max = self._service.frame_bytes_max
-            before = self._context
-            if login.principal is not None:
-                self._context = replace(before, principal=login.principal, by_token=login.by_token)
-            if self._context.principal != before.principal:
-                self._service.metrics.authentication(
-                    self._access.name, login.mechanism, succeeded=True
-                )
+            self._context = replace(
+                self._context, principal=login.principal, by_token=login.by_token
+            )
+            self._service.metrics.authentication(
+                self._access.name, login.mechanism, succeeded=True, again=again
+            )
         if isinstance(request, bytes) and not answer.fault:
             exchange.answer_frame = frames.sized_token(answer.token)
         return answer.response

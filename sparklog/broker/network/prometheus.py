@@ -103,16 +103,25 @@ def _refused_broker_calls(metrics: BrokerMetrics) -> Metric:
 
 
 def _authentications(metrics: BrokerMetrics) -> Iterator[Metric]:
-    for succeeded, word in ((True, "successful"), (False, "failed")):
-        family = CounterMetricFamily(
-            f"kafka_server_socketservermetrics_{word}_authentication",
-            f"{word.capitalize()} logins and TLS handshakes",
-            labels=("listener", "mechanism"),
-        )
-        for (listener, mechanism, success), count in metrics.authentications.items():
-            if success is succeeded:
-                family.add_metric((listener, mechanism), count)
-        yield family
+    kinds = (
+        ("authentication", "logins and TLS handshakes", metrics.authentications),
+        (
+            "reauthentication",
+            "logins of clients whose session was to end",
+            metrics.reauthentications,
+        ),
+    )
+    for kind, what, counted in kinds:
+        for succeeded, word in ((True, "successful"), (False, "failed")):
+            family = CounterMetricFamily(
+                f"kafka_server_socketservermetrics_{word}_{kind}",
+                f"{word.capitalize()} {what}",
+                labels=("listener", "mechanism"),
+            )
+            for (listener, mechanism, success), count in counted.items():
+                if success is succeeded:
+                    family.add_metric((listener, mechanism), count)
+            yield family
 
 
 def _authorizations(metrics: BrokerMetrics) -> Iterator[Metric]:

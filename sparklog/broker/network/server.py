@@ -260,7 +260,9 @@ class Server:
 
     def _failed_login(self, login: FailedLogin) -> None:
         kind = f"{login.listener} {login.mechanism} {login.reason.partition('.')[0]}"
-        self._service.metrics.authentication(login.listener, login.mechanism, succeeded=False)
+        self._service.metrics.authentication(
+            login.listener, login.mechanism, succeeded=False, again=login.again
+        )
         self._report(kind, f"the login failed: {login.reason}", login.listener, login.host)
 
     def _failed_handshake(self, error: Exception, host: str, listener: ServedListener) -> None:

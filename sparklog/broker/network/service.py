@@ -38,6 +38,8 @@ class FailedLogin:
     reason: str
     host: str
     """The client's address."""
+    again: bool
+    """True if the connection had a login before."""
 
 
 def anonymous(transport: asyncio.BaseTransport) -> Principal | None:

@@ -66,6 +66,8 @@ class BrokerMetrics:
         self.refused_broker_calls: Counter[str] = Counter()
         self.authentications: Counter[tuple[str, str, bool]] = Counter()
         """By listener, mechanism, and whether they succeeded."""
+        self.reauthentications: Counter[tuple[str, str, bool]] = Counter()
+        """Further logins of connections that had one, by the same."""
         self.throttled_requests: Counter[str] = Counter()
         self.throttled_seconds: dict[str, float] = {}
         self.isr_shrinks = 0
@@ -133,9 +135,15 @@ class BrokerMetrics:
         self.throttled_requests[quota] += 1
         self.throttled_seconds[quota] = self.throttled_seconds.get(quota, 0.0) + seconds
 
-    def authentication(self, listener: str, mechanism: str, *, succeeded: bool) -> None:
-        """Count a login, or a failed TLS handshake under the mechanism `TLS`."""
-        self.authentications[listener, mechanism, succeeded] += 1
+    def authentication(
+        self, listener: str, mechanism: str, *, succeeded: bool, again: bool = False
+    ) -> None:
+        """Count a login, or a failed TLS handshake under the mechanism `TLS`.
+
+        `again` marks a login of a connection that had one before.
+        """
+        counted = self.reauthentications if again else self.authentications
+        counted[listener, mechanism, succeeded] += 1
 
     def authorized(self, *, allowed: bool) -> None:
         """Count a decision of the authorizer."""

@@ -172,6 +172,9 @@ def test_a_session_ends_unless_the_client_logs_in_again(caplog: pytest.LogCaptur
         assert await peer.closed()
         assert len(secured.contexts) == 1
         assert "the session of the login is over" in caplog.text
+        key = ("SASL_PLAINTEXT", "SCRAM-SHA-512", True)
+        assert secured.metrics.authentications == {key: 1}
+        assert secured.metrics.reauthentications == {key: 1}
 
     serve(story, {**SASL_PLAIN, "connections.max.reauth.ms": "1200"})
 
