@@ -1,20 +1,22 @@
 """Two brokers with TLS, logins and ACLs, and the settings by which each client reaches them.
 
 Brokers reach each other by a listener with certificates on both ends. Clients log in at the
-listener EXTERNAL, or show a certificate at MUTUAL. Each of them is the user `etl`, who has all
-rights by ACLs and is no super user.
+listener EXTERNAL, or at STEADY, where sessions have no end. At MUTUAL they show a certificate. Each
+of them is the user `etl`, who has all rights by ACLs and is no super user.
 """
 
 from __future__ import annotations
 
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
+
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 import sparklog
 from sparklog.core.config.broker import STANDARD_AUTHORIZER
@@ -30,6 +32,7 @@ from sparklog.security.principal import Principal
 from tests.harness.certificates import CertificateAuthority
 from tests.harness.tokens import AUDIENCE, ISSUER, TokenIssuer
 from tests.interop.brokers import Brokers
+from tests.peers.kafka_tools import properties_text
 
 HOST: Final = "127.0.0.1"
 USER, PASSWORD = "etl", 'pass"word\\ =;'
@@ -39,6 +42,7 @@ CERTIFICATE: Final = "CERTIFICATE"
 """In place of a mechanism: the client shows a certificate, and does not log in."""
 PASSWORDS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 MECHANISMS: Final = (*PASSWORDS, "OAUTHBEARER", CERTIFICATE)
+READ_S: Final = 60.0
 _MODULES: Final = "org.apache.kafka.common.security"
 ALLOWED_URLS: Final = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 """The property without which Java reads no token from a URL."""
@@ -116,11 +120,12 @@ class SecureCluster:
         lasts_s = 3 * SESSION_MS // 1000
         return self.issuer.token(USER, lasts_s), time.time() + lasts_s
 
-    def python(self, mechanism: str) -> dict[str, Any]:
+    def python(self, mechanism: str, listener: str) -> dict[str, Any]:
         """Return the settings of kafka-python and aiokafka that are not about TLS."""
-        place = {"bootstrap_servers": self.bootstrap(mechanism).split(",")}
         if mechanism == CERTIFICATE:
-            return {**place, "security_protocol": "SSL"}
+            servers = self.bootstrap(mechanism).split(",")
+            return {"bootstrap_servers": servers, "security_protocol": "SSL"}
+        place = {"bootstrap_servers": self.at(listener).split(",")}
         login = {"security_protocol": "SASL_SSL", "sasl_mechanism": mechanism}
         if mechanism in PASSWORDS:
             login |= {"sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
@@ -147,10 +152,41 @@ class SecureCluster:
         return write_properties(path, {**self.java(mechanism), **given})
 
 
+def send_paced(
+    client: Mapping[str, Any], topic: str, values: Sequence[str], within_s: float
+) -> None:
+    """Send values at an even pace."""
+    producer = Producer(dict(client))
+    for number, value in enumerate(values):
+        producer.produce(topic, value.encode(), str(number).encode())
+        producer.poll(0)
+        time.sleep(within_s / len(values))  # the pace
+    assert producer.flush(READ_S) == 0
+
+
+def read_all(
+    client: Mapping[str, Any], topic: str, at_least: int, partitions: int = 1
+) -> list[tuple[bytes | None, bytes | None]]:
+    """Return keys and values that are committed, once `at_least` are there."""
+    ends = {"enable.partition.eof": True, "group.id": "none", "auto.offset.reset": "earliest"}
+    consumer = Consumer({**client, **ends, "isolation.level": "read_committed"})
+    consumer.assign([TopicPartition(topic, n, 0) for n in range(partitions)])
+    found: list[tuple[bytes | None, bytes | None]] = []
+    at_end: set[int] = set()
+    end_s = time.monotonic() + READ_S
+    while (len(at_end) < partitions or len(found) < at_least) and time.monotonic() < end_s:
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            found.append((message.key(), message.value()))
+        elif message is not None:
+            at_end.add(message.partition() or 0)
+    consumer.close()
+    return found
+
+
 def write_properties(path: Path, settings: Mapping[str, str]) -> Path:
-    """Write Java's properties; a backslash in a value is written twice."""
-    lines = (f"{name}={text}\n".replace("\\", "\\\\") for name, text in settings.items())
-    path.write_text("".join(lines))
+    """Write a file of properties."""
+    path.write_text(properties_text(settings))
     return path
 
 
@@ -190,8 +226,9 @@ def secure_cluster(
         log.set_password(USER, PASSWORD)
         log.create_acls(_all_rights(USER))
     settings = {
-        "listeners": f"INTERNAL://{HOST}:0,EXTERNAL://{HOST}:0,MUTUAL://{HOST}:0",
-        "listener.security.protocol.map": "INTERNAL:SSL,EXTERNAL:SASL_SSL,MUTUAL:SSL",
+        "listeners": f"INTERNAL://{HOST}:0,EXTERNAL://{HOST}:0,MUTUAL://{HOST}:0,STEADY://{HOST}:0",
+        "listener.security.protocol.map": "INTERNAL:SSL,EXTERNAL:SASL_SSL,MUTUAL:SSL,"
+        "STEADY:SASL_SSL",
         "inter.broker.listener.name": "INTERNAL",
         "authorizer.class.name": STANDARD_AUTHORIZER,
         "group.initial.rebalance.delay.ms": "0",
@@ -202,7 +239,7 @@ def secure_cluster(
         "listener.name.internal.ssl.client.auth": "required",
         "listener.name.mutual.ssl.client.auth": "required",
         "listener.name.mutual.ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/",
-        "listener.name.external.sasl.enabled.mechanisms": ",".join((*PASSWORDS, "OAUTHBEARER")),
+        "sasl.enabled.mechanisms": ",".join((*PASSWORDS, "OAUTHBEARER")),
         "listener.name.external.connections.max.reauth.ms": str(SESSION_MS),
         "sasl.oauthbearer.jwks.endpoint.url": jwks.as_uri(),
         "sasl.oauthbearer.expected.audience": AUDIENCE,

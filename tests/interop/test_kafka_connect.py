@@ -62,16 +62,30 @@ def line(number: int) -> str:
 
 
 @contextlib.contextmanager
-def worker(bootstrap: str, folder: Path, number: int) -> Iterator[Worker]:
-    """Run a worker until the block ends, which kills it."""
+def worker(
+    bootstrap: str,
+    folder: Path,
+    number: int,
+    *,
+    client: Mapping[str, str] | None = None,
+    run: str = "",
+    replicas: int = 3,
+    jvm: tuple[str, ...] = (),
+) -> Iterator[Worker]:
+    """Run a worker until the block ends, which kills it.
+
+    `client` has settings of its clients. Another `run` shares no topic and no group.
+    """
     internal = ("offset", "config", "status")
+    roles = ("", "producer.", "consumer.", "admin.")
     settings = {
         "bootstrap.servers": bootstrap,
-        "group.id": GROUP,
+        **{f"{role}{name}": text for role in roles for name, text in (client or {}).items()},
+        "group.id": f"{GROUP}{run}",
         "key.converter": "org.apache.kafka.connect.storage.StringConverter",
         "value.converter": "org.apache.kafka.connect.storage.StringConverter",
-        **{f"{name}.storage.topic": f"connect-{name}" for name in internal},
-        **{f"{name}.storage.replication.factor": "3" for name in internal},
+        **{f"{name}.storage.topic": f"connect{run}-{name}" for name in internal},
+        **{f"{name}.storage.replication.factor": str(replicas) for name in internal},
         "exactly.once.source.support": "enabled",
         "consumer.isolation.level": "read_committed",
         # A worker that starts waits until transactions of one that was killed have timed out.
@@ -83,7 +97,8 @@ def worker(bootstrap: str, folder: Path, number: int) -> Iterator[Worker]:
         "listeners": ANY_PORT,
     }
     log = folder / f"worker-{number}.log"
-    with running(KAFKA_CONNECT.class_path(), *program(DISTRIBUTED, settings, folder), log=log):
+    words = program(DISTRIBUTED, settings, folder)
+    with running(KAFKA_CONNECT.class_path(), *jvm, *words, log=log):
         yield Worker(log)
 
 

@@ -109,7 +109,8 @@ def python_client(
     """Run a client that sends to a topic while its group reads it."""
     asked = {
         "client": client,
-        "settings": cluster.python(mechanism),
+        # A busy machine may take a session for what aiokafka does between two requests.
+        "settings": cluster.python(mechanism, "EXTERNAL" if pause_s else "STEADY"),
         "authority": cluster.authority,
         "store": cluster.client_store if mechanism == CERTIFICATE else "",
         "token": cluster.token_file.read_text() if mechanism == "OAUTHBEARER" else "",

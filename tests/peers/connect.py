@@ -16,6 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from tests.harness.waiting import eventually
+from tests.peers.kafka_tools import properties_text
 
 DISTRIBUTED = "org.apache.kafka.connect.cli.ConnectDistributed"
 MIRROR_MAKER = "org.apache.kafka.connect.mirror.MirrorMaker"
@@ -39,7 +40,7 @@ def program(main_class: str, settings: Mapping[str, str], folder: Path) -> tuple
     """Write the files that a program reads; return what starts it, from `java -cp …` on."""
     logging, properties = folder / "connect-log4j2.xml", folder / "connect.properties"
     logging.write_text(LOGGING)
-    properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    properties.write_text(properties_text(settings))
     return f"-Dlog4j2.configurationFile={logging}", main_class, str(properties)
 
 
@@ -49,8 +50,13 @@ def errors(log: Path) -> list[str]:
     return [line for line in lines if "] ERROR " in line[:40]]
 
 
-def mirroring(old: str, new: str, topics: Sequence[str], group: str) -> dict[str, str]:
-    """Return the project's preset for a migration, for these topics, with short intervals."""
+def mirroring(
+    old: str, new: str, topics: Sequence[str], group: str, more: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the project's preset for a migration, for these topics, with short intervals.
+
+    `more` has further settings, whose names begin with the cluster's.
+    """
     run = uuid4().hex[:6]  # MirrorMaker keeps what it did under the names of clusters
 
     def named(text: str) -> str:
@@ -68,6 +74,7 @@ def mirroring(old: str, new: str, topics: Sequence[str], group: str) -> dict[str
         "old->new.groups": group,
         **dict.fromkeys(factors, "2"),
         **{f"{name}.interval.seconds": "2" for name in often},
+        **(more or {}),
     }
     return {named(name): value for name, value in settings.items()}
 

@@ -7,7 +7,7 @@ tool("TopicCommand", "--describe", "--topic", "t")   # the lines it prints
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.peers.jars import KAFKA_BROKER
@@ -36,6 +36,12 @@ class KafkaTools:
             ToolFailed: it ended with an error.
         """
         return run_tool(name, "--bootstrap-server", self.bootstrap, *arguments).splitlines()
+
+
+def properties_text(settings: Mapping[str, str]) -> str:
+    """Return settings as a file of Java's properties; a backslash in a value is written twice."""
+    lines = (f"{name}={text}\n" for name, text in settings.items())
+    return "".join(lines).replace("\\", "\\\\")
 
 
 def run_tool(
