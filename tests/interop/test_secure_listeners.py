@@ -31,6 +31,11 @@ CLIENTS = Path(__file__).with_name("secure_python_clients.py")
 RECORDS = 200
 AGAIN_S = 4 * SESSION_MS / 1000
 """A client that runs for so long logs in at least three times more."""
+MOST_USED = ("SCRAM-SHA-512", "OAUTHBEARER")
+"""The mechanisms of which `make test` runs the slower clients; `make soak` runs all."""
+EACH = [
+    pytest.param(name, marks=() if name in MOST_USED else pytest.mark.soak) for name in MECHANISMS
+]
 MakeTopic = Callable[[], str]
 OVER = "the session of the login is over"
 
@@ -135,7 +140,7 @@ def found_by(client: subprocess.Popen[str]) -> list[bytes]:
     return sorted(value.encode() for value in json.loads(output))
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", EACH)
 def test_python_clients_transact_and_consume_in_a_group(
     cluster: SecureCluster, make_topic: MakeTopic, mechanism: str
 ) -> None:
