@@ -155,7 +155,7 @@ class Campaign:
 
 
 CAMPAIGNS = {
-    "plain": Campaign(plan_of, range(200), range(10_000), range(1060, 1090)),
+    "plain": Campaign(plan_of, range(120), range(10_000), range(1060, 1090)),
     "transactions": Campaign(with_transactions, range(6), range(2_000), range(10, 20)),
     "acks-1": Campaign(with_leader_acks, range(20), range(2_000), range(20)),
     "members": Campaign(with_members, range(6), range(2_000), range(16, 46)),
