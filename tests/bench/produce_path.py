@@ -59,7 +59,7 @@ class CallRecorder:
         """Return the functions that are called in so long."""
         found: set[Called] = set()
         self.called = found
-        time.sleep(seconds)  # the broker works meanwhile
+        time.sleep(seconds)  # calls are recorded for a duration, idle ones too
         self.called = None
         return found
 

@@ -160,7 +160,7 @@ def send_paced(
     for number, value in enumerate(values):
         producer.produce(topic, value.encode(), str(number).encode())
         producer.poll(0)
-        time.sleep(within_s / len(values))  # the pace
+        time.sleep(within_s / len(values))  # sends must spread over several sessions of a login
     assert producer.flush(READ_S) == 0
 
 

@@ -311,7 +311,7 @@ def test_session_is_renewed_before_it_ends(
     with WireConnection(address, 10.0, SecuritySettings(settings)) as connection:
         while len(lifetimes) < 4:  # three renewals on one connection
             assert metadata_request(connection) == 1
-            time.sleep(0.1)  # a session has to pass
+            time.sleep(0.1)  # only time ends a session, and its end is what is tested
     assert set(lifetimes) == {SESSION_MS}
 
 

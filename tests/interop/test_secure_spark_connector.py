@@ -45,7 +45,7 @@ stream = (
 for number in range(rounds):
     values = spark.range(number * rows, (number + 1) * rows).selectExpr("string(id) AS value")
     values.write.format("kafka").options(**options).option("topic", source).save()
-    time.sleep(1)
+    time.sleep(1)  # sessions of the logins have to pass while the stream runs
 stream.processAllAvailable()
 stream.stop()
 found = spark.read.format("kafka").options(**options).option("subscribe", source).load()

@@ -178,7 +178,7 @@ class SparklogCluster:
         if event["event"] == "starting":
             self._spark_log = Path(event["log"])
         if self._spark_log is not None:
-            executors = self._spark_log.parent.glob("spark/work/*/*/stderr")
+            executors = (self._spark_log.parent / "spark").glob("work/*/*/stderr")
             self.logs.open([self._spark_log, *executors])
         if "folder" in event:  # where the executor of one broker works
             self.logs.open([Path(event["folder"]) / "stderr"])

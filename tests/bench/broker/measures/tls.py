@@ -139,7 +139,7 @@ def _measure_reconnects(one: TlsSide, plan: BrokerPlan, results: Results, number
     alone = load()
     with ThreadPoolExecutor(1) as pool:
         beside = pool.submit(load)
-        time.sleep(2)  # until the producer is connected
+        time.sleep(2)  # the load connects; its process reports nothing before its end
         seconds = _reconnect(one, plan.reconnects)
         loaded = beside.result()
     for what, value in (("alone", alone.p99_ms), ("beside reconnects", loaded.p99_ms)):
