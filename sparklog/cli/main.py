@@ -58,6 +58,7 @@ COMMANDS = {
     "delete-records": Command("delete_records", "Delete the oldest records of partitions."),
     "snapshots": Command("snapshots", "Keep what topics hold now under a name."),
     "brokers": Command("brokers", "List the brokers that serve the log."),
+    "features": Command("features", "Show and finalize levels of features, for upgrades."),
     "log-dirs": Command("log_dirs", "Show what each broker holds of which partition."),
     "leader-election": Command("leader_election", "Elect leaders of partitions."),
     "reassign-partitions": Command(

@@ -31,6 +31,7 @@ from sparklog.client.configs import (
     read_quotas,
 )
 from sparklog.client.connections import BrokerConnections
+from sparklog.client.features import FeatureLevels, describe_features, finalize_feature
 from sparklog.client.groups import Groups
 from sparklog.client.metadata import read_metadata
 from sparklog.client.offsets import delete_before, find_offsets
@@ -422,6 +423,22 @@ class Admin(Closeable):
             InvalidRequest, OutcomeUnknown, Unavailable.
         """
         return read_log_dirs(self._brokers, broker.address)
+
+    def features(self) -> list[FeatureLevels]:
+        """Return the levels of features that brokers support and have finalized.
+
+        Raises:
+            Unavailable: no broker responds.
+        """
+        return describe_features(self._brokers)
+
+    def finalize_feature(self, name: str, level: int) -> None:
+        """Finalize the level of a feature, which cannot be undone.
+
+        Raises:
+            InvalidRequest: the cluster cannot have the level now. OutcomeUnknown, Unavailable.
+        """
+        finalize_feature(self._brokers, name, level)
 
     def _described(self, names: Sequence[str] | None) -> dict[str, Topic]:
         found = read_metadata(self._brokers, names).topics

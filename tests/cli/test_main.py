@@ -22,6 +22,7 @@ COMMAND_CALLS = {
     "acls": ["--list"],
 }
 BROKER_CALLS = {
+    "features": ["--describe"],
     "leader-election": ["--election-type", "preferred", "--all-topic-partitions"],
     "log-dirs": ["--describe"],
     "reassign-partitions": ["--list"],

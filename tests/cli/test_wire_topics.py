@@ -37,6 +37,26 @@ def test_brokers_are_listed_with_their_addresses(brokers: Brokers, cli: Cli) -> 
     assert cli.ok("brokers", "--root", brokers.root).text == cli.ok("brokers").text
 
 
+def test_levels_of_features_are_shown_and_do_not_fall(cli: Cli) -> None:
+    described = {d["feature"]: d for d in cli.ok("features", "--describe", "--json").documents}
+    assert described["sparklog.version"] == {
+        "feature": "sparklog.version",
+        "supported_min": 1,
+        "supported_max": 2,
+        "finalized": 2,  # a new cluster begins at the newest level
+    }
+    assert {"group.version", "transaction.version"} < set(described)
+    assert cli.ok("features", "--describe").lines[1] == (
+        "Feature: sparklog.version\tSupportedMinVersion: 1\tSupportedMaxVersion: 2\t"
+        "FinalizedVersionLevel: 2"
+    )
+    again = cli.ok("features", "--upgrade", "sparklog.version=2")
+    assert again.text == "sparklog.version was upgraded to 2.\n"
+    assert "never falls" in cli.fails("features", "--upgrade", "sparklog.version=1")
+    assert "does not know" in cli.fails("features", "--upgrade", "sparklog.version=3")
+    assert "NAME=LEVEL" in cli.misused("features", "--upgrade", "sparklog.version")
+
+
 def test_an_assignment_places_replicas_and_is_described(cli: Cli, name: str) -> None:
     created = cli.ok(
         "topics", "--create", "--topic", name, "--replica-assignment", "1:2,2:3,3:1",

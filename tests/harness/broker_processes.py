@@ -53,6 +53,8 @@ class BrokerProcess:
         for name, value in configs.items():
             self._command += ["--config", f"{name}={value}"]
         self.process: subprocess.Popen[bytes] | None = None
+        self.installation: Path | None = None
+        """The folder with the package that its next process imports; None for this checkout's."""
 
     @property
     def address(self) -> str:
@@ -75,7 +77,11 @@ class BrokerProcess:
         command = [*self._command, "--listener", f"127.0.0.1:{port}"]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, env=self._environment
+                command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+                cwd=self.installation,  # python -m looks there first
             )
 
     def serves(self) -> bool:
@@ -120,12 +126,15 @@ class BrokerProcesses:
         *,
         count: int = 3,
         proxied: bool = False,
+        installation: Path | None = None,
     ) -> None:
         """Prepare brokers 1 to `count`; each behind a proxy of its own, if they are `proxied`."""
         self.brokers = [
             BrokerProcess(n, root, logs, settings or {}, environment or {}, proxied=proxied)
             for n in range(1, count + 1)
         ]
+        for broker in self.brokers:
+            broker.installation = installation
 
     @property
     def bootstrap(self) -> str:

@@ -12,6 +12,7 @@ from sparklog.broker.runtime.environment import Address, Environment
 from sparklog.broker.runtime.identity import Identity
 from sparklog.cluster.controller import controller as decisions
 from sparklog.cluster.controller import election
+from sparklog.cluster.metadata.features import LEVEL, check_may_start
 from sparklog.cluster.metadata.image import Broker, MetadataImage
 from sparklog.cluster.metadata.records import (
     BrokerEndpoint,
@@ -44,14 +45,25 @@ async def register(
 
     Raises:
         Unavailable, OutcomeUnknown: the store does not answer.
+        UnsupportedLevel: the cluster needs a newer release; nothing was sealed.
     """
     record = RegisterBrokerRecord(
-        broker_id, new_nonce(environment.entropy), address.host, address.port, rack, endpoints
+        broker_id,
+        new_nonce(environment.entropy),
+        address.host,
+        address.port,
+        rack,
+        endpoints,
+        LEVEL,
     )
-    cluster = ClusterRecord(new_topic_id(environment.entropy), new_nonce(environment.entropy))
+    cluster = ClusterRecord(
+        new_topic_id(environment.entropy), new_nonce(environment.entropy), LEVEL
+    )
     for left in reversed(range(TRIES_MAX)):
         try:
-            before = (await metadata.catch_up()).brokers.get(broker_id)
+            known = await metadata.catch_up()
+            check_may_start(known)
+            before = known.brokers.get(broker_id)
             if before is not None and not before.fenced and not _is(before, record):
                 await environment.store.run(seal(before.wal, new_nonce(environment.entropy)))
             image = await metadata.decide(partial(_registered, record, before, cluster))
@@ -82,6 +94,7 @@ def _registered(
     cluster: ClusterRecord,
     image: MetadataImage,
 ) -> list[Record]:
+    check_may_start(image)
     now = image.brokers.get(record.broker_id)
     if now is not None and not now.fenced and not _is(now, record) and now != sealed:
         raise NotServing("another incarnation registered meanwhile, and is not sealed")

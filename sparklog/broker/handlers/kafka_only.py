@@ -4,7 +4,8 @@ Source: KIP-113.
 
 UpdateFeatures (57): which levels of features are in force. Source: KIP-584.
 
-Levels are part of the brokers' version, so the only update that succeeds changes nothing.
+The level of `sparklog.version` can be raised. Those of Kafka's features are part of the brokers'
+version, so an update of them succeeds if it changes nothing.
 
 DescribeQuorum (55): the metadata log as Kafka's quorum. Source: KIP-595, KIP-836, KIP-853.
 
@@ -22,11 +23,10 @@ from sparklog.broker.handlers.cluster import LOG_DIR
 from sparklog.broker.handlers.responses import NO_THROTTLE, controller_id, error_fields
 from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.request import RequestContext
+from sparklog.cluster.metadata import features
 from sparklog.cluster.metadata.image import MetadataImage
-from sparklog.cluster.metadata.records import BrokerEndpoint
-from sparklog.core.errors import InvalidRequest, SparklogError
+from sparklog.cluster.metadata.records import BrokerEndpoint, Record
 from sparklog.log.layout import METADATA_TOPIC
-from sparklog.protocol.api_keys import FEATURES
 from sparklog.protocol.messages.builder import ResponseBuilder
 
 
@@ -63,23 +63,26 @@ async def alter_replica_log_dirs(node: BrokerNode, request: Any, context: Reques
     )
 
 
-class InvalidUpdateVersion(InvalidRequest):
-    """A feature cannot have this level here."""
-
-    kafka_code = 95
-
-
 async def update_features(node: BrokerNode, request: Any, context: RequestContext) -> Any:
-    """Answer for every feature; from version 2 on, with the first error alone."""
+    """Finalize levels, all or none. Answer for every feature; from version 2 on, once for all."""
     answer = ResponseBuilder.to(request)
-    outcomes = [(one.feature, _refusal(one)) for one in request.feature_updates]
-    failed = next((error for _, error in outcomes if error is not None), None)
+    levels = {one.feature: int(one.max_version_level) for one in request.feature_updates}
+    outcomes = features.finalize(node.metadata.image, levels)[1]
+    if not getattr(request, "validate_only", False):
+
+        def decide(image: MetadataImage) -> list[Record]:
+            records, found = features.finalize(image, levels)
+            outcomes.update(found)
+            return records
+
+        await node.metadata.decide(decide)
+    failed = next((error for error in outcomes.values() if error is not None), None)
     return answer.response(
         throttle_time=NO_THROTTLE,
         **error_fields(failed),
         results=tuple(
             answer.entity("UpdatableFeatureResult", feature=name, **error_fields(error))
-            for name, error in outcomes
+            for name, error in outcomes.items()
         )
         if answer.version < WHOLE_SINCE
         else (),
@@ -88,17 +91,6 @@ async def update_features(node: BrokerNode, request: Any, context: RequestContex
 
 WHOLE_SINCE = 2
 """The first version without a result of each feature."""
-
-
-def _refusal(update: Any) -> SparklogError | None:
-    levels = {one.name: one.level for one in FEATURES}
-    level = int(update.max_version_level)
-    if levels.get(update.feature, 0) == level:
-        return None
-    return InvalidUpdateVersion(
-        "the level of a feature is part of the brokers' version and cannot be changed. "
-        f"feature={update.feature!r} level={level} in_force={levels.get(update.feature, 0)}"
-    )
 
 
 async def describe_quorum(node: BrokerNode, request: Any, context: RequestContext) -> Any:

@@ -47,8 +47,9 @@ from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.cluster.metadata import changes
 from sparklog.cluster.metadata.changes import ExistingTopics
+from sparklog.cluster.metadata.features import LEVEL, level_of
 from sparklog.cluster.metadata.image import Broker, MetadataImage, Topic
-from sparklog.cluster.metadata.records import NO_LEADER
+from sparklog.cluster.metadata.records import FIRST_LEVEL, NO_LEADER, SPARKLOG_VERSION
 from sparklog.coordinator.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC, partition_for
 from sparklog.core.entropy import new_topic_id
 from sparklog.core.errors import (
@@ -409,7 +410,7 @@ async def api_versions(node: BrokerNode, request: Any, context: RequestContext) 
         error_code=ErrorCode.none if known else ErrorCode.rebootstrap_required,
         api_keys=_keys(answer, advertised()) if known else (),
         throttle_time=NO_THROTTLE,
-        **(_features(answer) if answer.version >= FEATURES_SINCE else {}),
+        **(_features(answer, node.metadata.image) if answer.version >= FEATURES_SINCE else {}),
     )
 
 
@@ -428,21 +429,24 @@ def refuse(header: RequestHeader) -> Any:
     return answer.response(error_code=ErrorCode.unsupported_version, api_keys=_keys(answer, known))
 
 
-def _features(answer: ResponseBuilder) -> dict[str, Any]:
+def _features(answer: ResponseBuilder, image: MetadataImage) -> dict[str, Any]:
+    own = level_of(image)
+    finalized = {**{f.name: f.level for f in FEATURES}, SPARKLOG_VERSION: own}
+    supported = {**{f.name: f.level for f in FEATURES}, SPARKLOG_VERSION: LEVEL}
     return {
         "supported_features": tuple(
-            answer.entity("SupportedFeatureKey", name=f.name, min_version=1, max_version=f.level)
-            for f in FEATURES
+            answer.entity("SupportedFeatureKey", name=name, min_version=1, max_version=level)
+            for name, level in supported.items()
         ),
-        "finalized_features_epoch": 0,
+        "finalized_features_epoch": own - FIRST_LEVEL,
         "finalized_features": tuple(
             answer.entity(
                 "FinalizedFeatureKey",
-                name=f.name,
-                max_version_level=f.level,
-                min_version_level=f.level,
+                name=name,
+                max_version_level=level,
+                min_version_level=level,
             )
-            for f in FEATURES
+            for name, level in finalized.items()
         ),
     }
 

@@ -19,8 +19,10 @@ from sparklog.cluster.metadata.access_state import AccessChange, AccessRecord
 from sparklog.cluster.metadata.records import (
     BROKER_RESOURCE,
     EVERY_BROKER,
+    FIRST_LEVEL,
     GROUP_RESOURCE,
     NO_LEADER,
+    SPARKLOG_VERSION,
     TOPIC_RESOURCE,
     BrokerEndpoint,
     BrokerRegistrationChangeRecord,
@@ -28,6 +30,7 @@ from sparklog.cluster.metadata.records import (
     ClusterRecord,
     ConfigRecord,
     ControllerChangeRecord,
+    FeatureLevelRecord,
     HeartbeatRecord,
     PartitionRecord,
     ProducerIdsRecord,
@@ -128,6 +131,8 @@ class Broker:
     shutting_down: bool = False
     endpoints: tuple[BrokerEndpoint, ...] = ()
     """All listeners; empty for a single PLAINTEXT one."""
+    level: int = FIRST_LEVEL
+    """The highest level of `sparklog.version` that it supports."""
 
     def at(self, listener: str) -> Broker | None:
         """Return the broker with its address for a listener; None if it has no such listener.
@@ -209,6 +214,8 @@ class MetadataImage:
     scram_credentials: ScramCredentials = field(default_factory=dict, repr=False, kw_only=True)
     tokens: Tokens = field(default_factory=dict, kw_only=True)
     """Delegation tokens by id. It is the same object until a token changes."""
+    features: Mapping[str, int] = field(default_factory=dict, kw_only=True)
+    """The finalized levels by feature; a feature that is absent is at its first level."""
 
     def read_on(self, batch: pa.RecordBatch) -> MetadataImage:
         """Return the image after a batch of the metadata log that begins where this one ends.
@@ -284,6 +291,7 @@ class _Change:
         self._strange = before.strange
         self._access = AccessChange(before)
         self._heartbeats = before.heartbeats
+        self._features = before.features
 
     def apply(self, record: Record | None, offset: int) -> None:
         """Apply one record; skip one of an unknown type, or about an unknown object."""
@@ -296,11 +304,8 @@ class _Change:
                 self._config(record)
             case ClientQuotaRecord(entity, key, value):
                 self._client_quotas = _with_quota(self._client_quotas, entity, key, value)
-            case RegisterBrokerRecord(broker_id, incarnation, host, port, rack, endpoints):
-                broker = Broker(
-                    broker_id, incarnation, host, port, rack, epoch=offset, endpoints=endpoints
-                )
-                self._brokers = {**self._brokers, broker_id: broker}
+            case RegisterBrokerRecord():
+                self._brokers = {**self._brokers, record.broker_id: _registered(record, offset)}
             case BrokerRegistrationChangeRecord() | UnregisterBrokerRecord():
                 self._registration(record)
             case ControllerChangeRecord(broker_id, incarnation, epoch):
@@ -309,9 +314,13 @@ class _Change:
                 self._next_producer_id = max(self._next_producer_id, record.next_producer_id)
             case HeartbeatRecord(broker_id):
                 self._heartbeats = {**self._heartbeats, broker_id: offset}
-            case ClusterRecord(cluster_id, secret):
+            case ClusterRecord(cluster_id, secret, level):
+                if not self._cluster_id and level > FIRST_LEVEL:
+                    self._finalize(SPARKLOG_VERSION, level)
                 self._cluster_id = self._cluster_id or cluster_id
                 self._secret = self._secret or secret
+            case FeatureLevelRecord(name, level):
+                self._finalize(name, level)
             case None:
                 pass
             case _:
@@ -341,7 +350,12 @@ class _Change:
             acls=self._access.acls,
             scram_credentials=self._access.scram_credentials,
             tokens=self._access.tokens,
+            features=self._features,
         )
+
+    def _finalize(self, name: str, level: int) -> None:
+        if level > self._features.get(name, FIRST_LEVEL):
+            self._features = {**self._features, name: level}
 
     def _own_topics(self) -> dict[str, Topic]:
         if self._topics is None:
@@ -444,6 +458,19 @@ def _with_quota(quotas: Quotas, entity: QuotaEntity, key: str, value: float | No
         own[key] = value
     others = {e: values for e, values in quotas.items() if e != entity}
     return {**others, entity: own} if own else others
+
+
+def _registered(record: RegisterBrokerRecord, offset: int) -> Broker:
+    return Broker(
+        record.broker_id,
+        record.incarnation,
+        record.host,
+        record.port,
+        record.rack,
+        epoch=offset,
+        endpoints=record.endpoints,
+        level=record.level,
+    )
 
 
 def _with_config(configs: Mapping[str, str], record: ConfigRecord) -> dict[str, str]:

@@ -35,6 +35,10 @@ GROUP_RESOURCE = 32
 """Kafka's numbers of resource types."""
 EVERY_BROKER = ""
 """Resource name of settings for every broker, instead of a broker's id."""
+SPARKLOG_VERSION = "sparklog.version"
+"""The feature whose levels are the versions of what brokers store and send each other."""
+FIRST_LEVEL = 1
+"""The level of a feature that the log does not mention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,8 @@ class ClusterRecord:
     cluster_id: str
     secret: str = dataclasses.field(default="", repr=False)
     """32 hex digits, by which brokers know each other; see decision 52."""
+    level: int = FIRST_LEVEL
+    """The level of `sparklog.version` at which the cluster begins; see decision 74."""
 
 
 class BrokerEndpoint(NamedTuple):
@@ -124,6 +130,8 @@ class RegisterBrokerRecord:
     rack: str | None = None
     endpoints: tuple[BrokerEndpoint, ...] = ()
     """All listeners; empty for a single PLAINTEXT one."""
+    level: int = FIRST_LEVEL
+    """The highest level of `sparklog.version` that the broker supports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +159,14 @@ class ControllerChangeRecord:
     broker_id: int
     incarnation: str
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureLevelRecord:
+    """The level of a feature was finalized. It never falls."""
+
+    name: str
+    level: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +263,7 @@ Record = (
     | BrokerRegistrationChangeRecord
     | UnregisterBrokerRecord
     | ControllerChangeRecord
+    | FeatureLevelRecord
     | ProducerIdsRecord
     | HeartbeatRecord
     | AccessControlEntryRecord
@@ -293,6 +310,7 @@ _USER = _Field("name", "name", str)
 _MECHANISM = _Field("mechanism", "mechanism", int)
 _TOKEN_ID = _Field("token_id", "tokenId", str)
 _TOPIC_ID = _Field("topic_id", "topicId", str)
+_LEVEL = _optional("level", "featureLevel", int, FIRST_LEVEL)
 
 _FIELDS: dict[type[Record], tuple[_Field, ...]] = {
     TopicRecord: (
@@ -330,6 +348,7 @@ _FIELDS: dict[type[Record], tuple[_Field, ...]] = {
     ClusterRecord: (
         _Field("cluster_id", "clusterId", str),
         _optional("secret", "secret", str, ""),
+        _LEVEL,
     ),
     RegisterBrokerRecord: (
         _BROKER_ID,
@@ -338,6 +357,7 @@ _FIELDS: dict[type[Record], tuple[_Field, ...]] = {
         _Field("port", "port", int),
         _optional("rack", "rack", text_or_none, None),
         _optional("endpoints", "endPoints", endpoints_of, ()),
+        _LEVEL,
     ),
     BrokerRegistrationChangeRecord: (
         _BROKER_ID,
@@ -347,6 +367,7 @@ _FIELDS: dict[type[Record], tuple[_Field, ...]] = {
     ),
     UnregisterBrokerRecord: (_BROKER_ID, _BROKER_EPOCH),
     ControllerChangeRecord: (_BROKER_ID, _INCARNATION, _Field("epoch", "epoch", int)),
+    FeatureLevelRecord: (_Field("name", "name", str), _Field("level", "featureLevel", int)),
     ProducerIdsRecord: (
         _BROKER_ID,
         _BROKER_EPOCH,

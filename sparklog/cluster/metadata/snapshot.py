@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from sparklog.cluster.metadata.access_state import acl_of, acl_record, token_of, token_record
@@ -15,6 +16,7 @@ from sparklog.cluster.metadata.image import (
 from sparklog.cluster.metadata.json_values import bytes_of, quota_entity, text_of
 from sparklog.cluster.metadata.records import (
     EVERY_BROKER,
+    FIRST_LEVEL,
     AccessControlEntryRecord,
     DelegationTokenRecord,
     endpoints_of,
@@ -45,6 +47,8 @@ _IMAGE_FIELDS = frozenset(
         "acls",
         "scramCredentials",
         "delegationTokens",
+        "features",
+        "brokerLevels",
     }
 )
 _TOPIC_FIELDS = frozenset({"name", "topicId", "configs", "partitions", "replicationFactor"})
@@ -58,7 +62,9 @@ def is_due(image: MetadataImage, last_end: int) -> bool:
     return image.end_offset - last_end >= SNAPSHOT_EVERY and not image.strange
 
 
-_PLAIN_FIELDS: Final = len(Broker.__slots__) - 1
+_ROW_FIELDS: Final = Broker.__slots__[: Broker.__slots__.index("level")]
+"""Fields of a broker's row. Levels are apart, as earlier versions read the whole row."""
+_PLAIN_FIELDS: Final = len(_ROW_FIELDS) - 1
 """Fields of a broker that JSON has as they are; the endpoints come behind them."""
 
 
@@ -81,8 +87,13 @@ def to_document(image: MetadataImage) -> dict[str, Any]:
     document: dict[str, Any] = {"topics": [_topic_document(t) for t in image.topics.values()]}
     if image.brokers:
         document["brokers"] = [
-            [getattr(b, name) for name in Broker.__slots__] for b in image.brokers.values()
+            [getattr(b, name) for name in _ROW_FIELDS] for b in image.brokers.values()
         ]
+    levels = [[b, one.level] for b, one in image.brokers.items() if one.level != FIRST_LEVEL]
+    if levels:
+        document["brokerLevels"] = levels
+    if image.features:
+        document["features"] = dict(image.features)
     if image.controller is not None:
         document["controller"] = [getattr(image.controller, n) for n in Controller.__slots__]
     if image.broker_configs:
@@ -138,10 +149,8 @@ def from_document(document: dict[str, Any], end_offset: int) -> MetadataImage:
         )
         for entry in document["topics"]
     }
-    brokers = [
-        Broker(*values[:_PLAIN_FIELDS], *map(endpoints_of, values[_PLAIN_FIELDS:]))
-        for values in document.get("brokers", ())
-    ]
+    levels = {int(broker_id): int(level) for broker_id, level in document.get("brokerLevels", ())}
+    brokers = [_broker(values, levels) for values in document.get("brokers", ())]
     controller = document.get("controller")
     return MetadataImage(
         end_offset,
@@ -172,7 +181,13 @@ def from_document(document: dict[str, Any], end_offset: int) -> MetadataImage:
             for values in document.get("delegationTokens", ())
         },
         heartbeats={int(b): int(offset) for b, offset in document.get("heartbeats", ())},
+        features={str(k): int(level) for k, level in document.get("features", {}).items()},
     )
+
+
+def _broker(values: list[Any], levels: dict[int, int]) -> Broker:
+    known = Broker(*values[:_PLAIN_FIELDS], *map(endpoints_of, values[_PLAIN_FIELDS:]))
+    return replace(known, level=levels.get(known.broker_id, FIRST_LEVEL))
 
 
 def _values(record: AccessControlEntryRecord | DelegationTokenRecord) -> list[Any]:

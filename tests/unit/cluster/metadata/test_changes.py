@@ -26,6 +26,7 @@ from sparklog.cluster.metadata.records import (
     ConfigRecord,
     ControllerChangeRecord,
     DelegationTokenRecord,
+    FeatureLevelRecord,
     HeartbeatRecord,
     ProducerIdsRecord,
     Record,
@@ -280,6 +281,7 @@ def test_snapshot_keeps_the_whole_image() -> None:
                 fenced=True,
                 shutting_down=True,
                 endpoints=(BrokerEndpoint("EXTERNAL", "SASL_SSL", "kafka.example", 9094),),
+                level=2,
             )
         },
         Controller(1, "a", 4),
@@ -295,6 +297,7 @@ def test_snapshot_keeps_the_whole_image() -> None:
             "a": {ScramMechanism.SHA_512: ScramCredential(b"\0salt", b"stored", b"server", 4096)}
         },
         tokens={"id": DelegationToken("id", ANONYMOUS, ANONYMOUS, (ANONYMOUS,), 1, 3, 2)},
+        features={"sparklog.version": 2},
     )
     document = json.loads(json.dumps(snapshot.to_document(image)))
     assert snapshot.from_document(document, 9) == image
@@ -416,14 +419,21 @@ def test_records_of_this_version_are_not_taken_for_newer() -> None:
         ConfigRecord("t", "n", "v", BROKER_RESOURCE),
         ClientQuotaRecord((("client-id", None), ("user", "u")), "producer_byte_rate", 1024.0),
         RegisterBrokerRecord(
-            1, "a", "localhost", 9092, "r", (BrokerEndpoint("SSL", "SSL", "kafka.example", 9093),)
+            1,
+            "a",
+            "localhost",
+            9092,
+            "r",
+            (BrokerEndpoint("SSL", "SSL", "kafka.example", 9093),),
+            2,
         ),
         BrokerRegistrationChangeRecord(1, 0, fenced=True, in_controlled_shutdown=True),
         UnregisterBrokerRecord(1, 0),
         ControllerChangeRecord(1, "a", 1),
         ProducerIdsRecord(1, 0, 1000),
         HeartbeatRecord(1, 0),
-        ClusterRecord("c", "s"),
+        ClusterRecord("c", "s", 2),
+        FeatureLevelRecord("sparklog.version", 2),
         RemoveTopicRecord("A" * 22),
         AccessControlEntryRecord("i", 2, "t", 3, "User:a", "*", 3, 3),
         RemoveAccessControlEntryRecord("i"),
