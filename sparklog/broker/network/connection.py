@@ -10,8 +10,6 @@ plain Produce is begun without a task, if no earlier one of its connection has o
       large request counts from when its size is known, and has a time to arrive in
   B3  nothing is started while the client does not take its answers, nor while it is over its quota
   B4  the worst effect of any bytes from the client is that the broker disconnects it
-
-One request of a connection and, in time, its answer.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ from sparklog.protocol.messages.produce_fast_path import PlainProduce
 
 @dataclass(slots=True, eq=False)
 class InFlightRequest:
-    """A request and, in time, its answer. A `Reply`."""
+    """A request and, in time, its answer. Handlers of Produce get it as a `Reply`."""
 
     owner: Connection
     header: RequestHeader

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 
+from tests.bench.broker.measures.acl_checks import guarded_cluster, measure_acl_checks
 from tests.bench.broker.measures.bill import CONFIGS, measure_bill
 from tests.bench.broker.measures.consuming import measure_consuming
 from tests.bench.broker.measures.failover import measure_failover
@@ -47,6 +48,12 @@ def measure(run: Run[BrokerPlan]) -> None:
             sparklog_cluster(work / "unchecked", UNCHECKED_LAUNCHER) as unchecked,
         ):
             run.take("checks", measure_record_checks, checked, unchecked, plan, results)
+    if run.wants("acls") and "sparklog" in run.systems:
+        with (
+            guarded_cluster(work / "guarded") as guarded,
+            sparklog_cluster(work / "open") as free,
+        ):
+            run.take("acls", measure_acl_checks, guarded, free, plan, results)
     if run.wants("bill") and "sparklog" in run.systems:
         with sparklog_cluster(work / "bill", SLOW_LAUNCHER, *CONFIGS) as ours:
             run.take("bill", measure_bill, ours, plan, results)
@@ -69,6 +76,7 @@ BENCHMARK = Benchmark(
         "unforced",
         "tls",
         "checks",
+        "acls",
         "consume",
         "latency",
         "failover",
