@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from threading import RLock
 
-from sparklog.cluster.metadata import access_changes, snapshot
+from sparklog.cluster.metadata import access_changes, broker_ids, snapshot
 from sparklog.cluster.metadata import changes as client_quotas
 from sparklog.cluster.metadata import changes as registry
 from sparklog.cluster.metadata import records as codec
@@ -246,6 +246,15 @@ class Log(Closeable):
         """
         entity = entity_of(parts)
         self._decide(lambda now: client_quotas.alter(now, entity, changes))
+
+    def take_broker_ids(self, application: str, count: int) -> range:
+        """Return `count` broker ids for an application; the same ones whenever it asks again.
+
+        Raises:
+            InvalidRequest: a bad name, or no ids are left.
+        """
+        image = self._decide(lambda now: broker_ids.take_ids(now, application, count))
+        return broker_ids.ids_of(image, application)[:count]
 
     def users(self) -> Mapping[str, Mapping[ScramMechanism, int]]:
         """Return the users: for each name, the iterations of its credentials by mechanism."""

@@ -14,9 +14,11 @@ import pyspark
 import pytest
 
 from sparklog.client.admin import Admin
+from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.spark.demo.brokers import out_of_order
 from sparklog.spark.demo.plain_client import PlainClient, read_everything
 from sparklog.spark.serve.broker_task import parent_of
+from tests.harness.client_gaps import longest_gaps
 from tests.harness.waiting import eventually
 from tests.peers.sparklog import DEADLINE_S, PROJECT, SERVE, SparklogCluster
 from tests.spark.standalone import daemon, family, free_port
@@ -76,11 +78,11 @@ def test_lost_driver_leaves_no_process_and_loses_no_record(tmp_path: Path, victi
             check(second, client)
 
 
-def busy_client(cluster: SparklogCluster) -> PlainClient:
+def busy_client(cluster: SparklogCluster, *more: str) -> PlainClient:
     """Create a topic, and return a client that has begun to send to it."""
     with Admin(cluster.bootstrap) as admin:
         admin.create_topic("t", 3, replication_factor=3)
-    client = PlainClient(cluster.bootstrap, "t", ROWS)
+    client = PlainClient(",".join((cluster.bootstrap, *more)), "t", ROWS)
     client.start()
     eventually(lambda: len(client.acknowledged) >= 100, "100 acknowledged records", DEADLINE_S)
     return client
@@ -130,3 +132,47 @@ def executor_of(cluster: SparklogCluster, broker: int) -> int:
     jvm = parent_of(parent_of(cluster.brokers[broker]["pid"]) or 0)
     assert jvm is not None
     return jvm
+
+
+APPLICATIONS = ("blue", "green")
+TAKEOVER_MAX_S = 2.0
+BROKERS_EACH = 2
+
+
+def test_clients_go_on_when_one_of_two_drivers_is_killed(tmp_path: Path) -> None:
+    root = (tmp_path / "log").as_uri()
+    with ExitStack() as stack:
+        blue, green = (application(stack, tmp_path, name, root) for name in APPLICATIONS)
+        assert sorted(blue.brokers) == [1, 2]
+        assert sorted(green.brokers) == [101, 102], "ids are the log's"
+        client = busy_client(blue, green.bootstrap)
+        kill_driver(blue)
+        killed_s = SYSTEM_CLOCK.monotonic_s()
+        gaps = longest_gaps(client, 3, killed_s)
+        print(f"longest gaps of acknowledgements after the driver's death: {gaps}", flush=True)
+        assert max(gaps) <= TAKEOVER_MAX_S
+        again = application(stack, tmp_path, "blue", root, "again")
+        assert sorted(again.brokers) == [1, 2], "an application keeps its ids"
+        client.stop()
+        check(green, client)
+        kill_driver(again)
+        kill_driver(green)
+    with SparklogCluster(tmp_path / "later", "--application", "later", root=root) as later:
+        check(later, client)
+
+
+def application(
+    stack: ExitStack, folder: Path, name: str, root: str, place: str = ""
+) -> SparklogCluster:
+    """Start an application with a name, and wait until its brokers serve."""
+    options = ("--brokers", str(BROKERS_EACH), "--application", name)
+    return stack.enter_context(SparklogCluster(folder / (place or name), *options, root=root))
+
+
+def kill_driver(cluster: SparklogCluster) -> None:
+    """Kill the driver's processes, the launcher and its JVM, and wait for all others."""
+    processes = family(cluster.process.pid)
+    for one in processes[:2]:
+        os.kill(one, signal.SIGKILL)
+    cluster.process.wait(DEADLINE_S)
+    eventually(lambda: not any(map(parent_of, processes)), "the end of all processes", DEADLINE_S)

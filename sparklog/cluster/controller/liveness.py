@@ -1,15 +1,18 @@
 """Verdicts about brokers that others cannot reach: pure decisions.
 
 A broken connection between two brokers proves nothing about either. A broker that cannot reach
-another one asks the rest, and follows their majority.
+another one asks the rest, and follows at least half of them.
 
 M1: A broker that another one reaches is alive.
-M2: A broker is dead if more than half of all live brokers cannot reach it, the asking one included.
-    With two brokers there is no third, so the one that lost the other decides alone.
-M3: Without such a majority the verdict is unknown. The broker may have died together with those
+M2: A broker is dead if at least half of all live brokers, and two of them, cannot reach it. The
+    asking one counts. With two brokers there is no third, so one of them decides alone.
+    Half is enough because applications with as many brokers each die as a whole. If connections
+    between two halves break, both decide. The metadata log takes one's decision, and the brokers of
+    the other half stay deposed until they are reached.
+M3: Otherwise the verdict is unknown. The broker may have died together with those
     that were asked, or the asking one is cut off. HeartbeatRecords in the metadata log decide then.
 
-Source: decision 37.
+Source: decisions 37 and 75.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ def verdict(votes: Iterable[Vote], live: int) -> Verdict:
     if Vote.REACHED in votes:
         return Verdict.ALIVE
     lost = 1 + votes.count(Vote.LOST)
-    if live <= 2 or 2 * lost > live:
+    if live <= 2 or (lost >= 2 and 2 * lost >= live):
         return Verdict.DEAD
     return Verdict.UNKNOWN
 

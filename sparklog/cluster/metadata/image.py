@@ -25,6 +25,7 @@ from sparklog.cluster.metadata.records import (
     SPARKLOG_VERSION,
     TOPIC_RESOURCE,
     BrokerEndpoint,
+    BrokerIdsRecord,
     BrokerRegistrationChangeRecord,
     ClientQuotaRecord,
     ClusterRecord,
@@ -216,6 +217,8 @@ class MetadataImage:
     """Delegation tokens by id. It is the same object until a token changes."""
     features: Mapping[str, int] = field(default_factory=dict, kw_only=True)
     """The finalized levels by feature; a feature that is absent is at its first level."""
+    broker_ids: Mapping[str, BrokerIdsRecord] = field(default_factory=dict, kw_only=True)
+    """The broker ids of each application that took some, by its name."""
 
     def read_on(self, batch: pa.RecordBatch) -> MetadataImage:
         """Return the image after a batch of the metadata log that begins where this one ends.
@@ -292,6 +295,7 @@ class _Change:
         self._access = AccessChange(before)
         self._heartbeats = before.heartbeats
         self._features = before.features
+        self._broker_ids = before.broker_ids
 
     def apply(self, record: Record | None, offset: int) -> None:
         """Apply one record; skip one of an unknown type, or about an unknown object."""
@@ -321,6 +325,8 @@ class _Change:
                 self._secret = self._secret or secret
             case FeatureLevelRecord(name, level):
                 self._finalize(name, level)
+            case BrokerIdsRecord(application):
+                self._broker_ids = {**self._broker_ids, application: record}
             case None:
                 pass
             case _:
@@ -351,6 +357,7 @@ class _Change:
             scram_credentials=self._access.scram_credentials,
             tokens=self._access.tokens,
             features=self._features,
+            broker_ids=self._broker_ids,
         )
 
     def _finalize(self, name: str, level: int) -> None:

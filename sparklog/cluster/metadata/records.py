@@ -163,10 +163,19 @@ class ControllerChangeRecord:
 
 @dataclass(frozen=True, slots=True)
 class FeatureLevelRecord:
-    """The level of a feature was finalized. It never falls."""
+    """The level of a feature was finalized; it never falls."""
 
     name: str
     level: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerIdsRecord:
+    """An application got the broker ids from `first` on; it keeps them when it starts again."""
+
+    application: str
+    first: int
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +189,7 @@ class ProducerIdsRecord:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRecord:
-    """A broker proves through the log that it runs, while a connection between brokers is broken.
-
-    A broker appends one when it cannot reach the controller. The controller appends its own in
-    reply.
-    """
+    """A broker that cannot reach the controller proves that it runs; the controller replies."""
 
     broker_id: int
     broker_epoch: int
@@ -264,6 +269,7 @@ Record = (
     | UnregisterBrokerRecord
     | ControllerChangeRecord
     | FeatureLevelRecord
+    | BrokerIdsRecord
     | ProducerIdsRecord
     | HeartbeatRecord
     | AccessControlEntryRecord
@@ -291,11 +297,7 @@ def _optional(attribute: str, name: str, read: Callable[[Any], Any], absent: Any
 
 
 def endpoints_of(value: Any) -> tuple[BrokerEndpoint, ...]:
-    """Return endpoints from JSON values.
-
-    Raises:
-        TypeError, ValueError: the values are not endpoints.
-    """
+    """Return endpoints from JSON values. Raises TypeError or ValueError if they are none."""
     return tuple(
         BrokerEndpoint(str(name), str(protocol), str(host), int(port))
         for name, protocol, host, port in value
@@ -367,6 +369,11 @@ _FIELDS: dict[type[Record], tuple[_Field, ...]] = {
     ),
     UnregisterBrokerRecord: (_BROKER_ID, _BROKER_EPOCH),
     ControllerChangeRecord: (_BROKER_ID, _INCARNATION, _Field("epoch", "epoch", int)),
+    BrokerIdsRecord: (
+        _Field("application", "application", str),
+        _Field("first", "firstBrokerId", int),
+        _Field("count", "brokers", int),
+    ),
     FeatureLevelRecord: (_Field("name", "name", str), _Field("level", "featureLevel", int)),
     ProducerIdsRecord: (
         _BROKER_ID,

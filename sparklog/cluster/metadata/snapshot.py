@@ -18,6 +18,7 @@ from sparklog.cluster.metadata.records import (
     EVERY_BROKER,
     FIRST_LEVEL,
     AccessControlEntryRecord,
+    BrokerIdsRecord,
     DelegationTokenRecord,
     endpoints_of,
 )
@@ -49,6 +50,7 @@ _IMAGE_FIELDS = frozenset(
         "delegationTokens",
         "features",
         "brokerLevels",
+        "brokerIds",
     }
 )
 _TOPIC_FIELDS = frozenset({"name", "topicId", "configs", "partitions", "replicationFactor"})
@@ -92,6 +94,8 @@ def to_document(image: MetadataImage) -> dict[str, Any]:
     levels = [[b, one.level] for b, one in image.brokers.items() if one.level != FIRST_LEVEL]
     if levels:
         document["brokerLevels"] = levels
+    if image.broker_ids:
+        document["brokerIds"] = [_values(record) for record in image.broker_ids.values()]
     if image.features:
         document["features"] = dict(image.features)
     if image.controller is not None:
@@ -181,6 +185,9 @@ def from_document(document: dict[str, Any], end_offset: int) -> MetadataImage:
             for values in document.get("delegationTokens", ())
         },
         heartbeats={int(b): int(offset) for b, offset in document.get("heartbeats", ())},
+        broker_ids={
+            str(values[0]): BrokerIdsRecord(*values) for values in document.get("brokerIds", ())
+        },
         features={str(k): int(level) for k, level in document.get("features", {}).items()},
     )
 
@@ -190,7 +197,9 @@ def _broker(values: list[Any], levels: dict[int, int]) -> Broker:
     return replace(known, level=levels.get(known.broker_id, FIRST_LEVEL))
 
 
-def _values(record: AccessControlEntryRecord | DelegationTokenRecord) -> list[Any]:
+def _values(
+    record: AccessControlEntryRecord | BrokerIdsRecord | DelegationTokenRecord,
+) -> list[Any]:
     """Return the attributes of a record in their order."""
     return [getattr(record, name) for name in record.__slots__]
 

@@ -15,6 +15,7 @@ from sparklog.broker.network.listener_sockets import EVERY_INTERFACE
 from sparklog.broker.network.listeners import PORT_MAX
 from sparklog.broker.runtime.async_store import unforced_store
 from sparklog.broker.runtime.diagnostics import LOG_VARIABLE, parse_log_levels
+from sparklog.cluster.metadata.broker_ids import BROKER_ID_MAX, check_application
 from sparklog.core.config.broker import parse_broker_configs
 from sparklog.core.config.security import refuse_inline_secrets
 from sparklog.core.errors import InvalidRequest
@@ -36,7 +37,6 @@ from sparklog.spark.serve.job import ServeJob
 from sparklog.spark.serve.security import add_security_options, serve_security
 from sparklog.store.open import open_store
 
-BROKER_ID_MAX = 2**31 - 1
 OWN_CONFIGS = {
     "node.id": "--first-broker-id",
     "broker.id": "--first-broker-id",
@@ -79,9 +79,14 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
         "--brokers", type=counting_number, default=3, metavar="N", help="how many (default 3)"
     )
     parser.add_argument(
-        "--first-broker-id", type=_broker_id, default=1, metavar="ID",
+        "--first-broker-id", type=_broker_id, metavar="ID",
         help="the next ones count on; applications that serve one log need ids of their own "
         "(default 1)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--application", metavar="NAME",
+        help="take ids for this application's brokers from the log, in place of --first-broker-id; "
+        "the same ones whenever it starts again. Without --rack NAME is the rack, too",
     )  # fmt: skip
     parser.add_argument(
         "--master", metavar="URL",
@@ -202,21 +207,27 @@ def serve_job(given: argparse.Namespace) -> ServeJob:
     parse_log_levels(log_levels)
     if given.ready_file is not None and not given.ready_file.absolute().parent.is_dir():
         raise InvalidRequest(f"--ready-file {given.ready_file}: there is no such folder")
+    first_broker_id = 1 if given.first_broker_id is None else given.first_broker_id
+    if given.application is not None:
+        check_application(given.application)
+        if given.first_broker_id is not None:
+            raise InvalidRequest("--application takes ids from the log: omit --first-broker-id")
     last = given.brokers - 1
     ports = [("--listener", one.port) for one in security.more_listeners]
     for name, port in (("--port", given.port), ("--metrics-port", given.metrics_port), *ports):
         if port > 0 and port + last > PORT_MAX:
             raise InvalidRequest(f"{name} counts on to more than {PORT_MAX}: choose a lower one")
-    if given.first_broker_id + last > BROKER_ID_MAX:
+    if first_broker_id + last > BROKER_ID_MAX:
         raise InvalidRequest(f"broker ids go up to {BROKER_ID_MAX}: choose a lower first one")
     return ServeJob(
         root=root,
         brokers=given.brokers,
-        first_broker_id=given.first_broker_id,
+        first_broker_id=first_broker_id,
+        application=given.application,
         listen_host=given.listen_host,
         port=given.port,
         advertised_host=given.advertised_host,
-        rack=given.rack,
+        rack=given.rack or given.application,
         rack_variable=given.rack_variable,
         metrics_port=given.metrics_port,
         log_level=given.log_level,

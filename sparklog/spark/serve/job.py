@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from sparklog.cluster.log import open_log
 from sparklog.spark.jobs.addresses import Place, outward_address, place_of
 from sparklog.spark.schedule.schedule import Schedule
 from sparklog.spark.serve.broker_plan import (
@@ -25,6 +26,8 @@ class ServeJob:
     root: str
     brokers: int = 3
     first_broker_id: int = 1
+    application: str | None = None
+    """The name under which it takes ids from the log; None: `first_broker_id` says them."""
     listen_host: str | None = None
     """None: as `addresses.place_of` says."""
     port: int = 9092
@@ -65,6 +68,18 @@ class ServeJob:
     def broker_ids(self) -> range:
         """Return the brokers' ids."""
         return range(self.first_broker_id, self.first_broker_id + self.brokers)
+
+    def with_ids_of_log(self) -> ServeJob:
+        """Return the job with the ids that the log gives its application, if it has a name.
+
+        Raises:
+            Unavailable, OutcomeUnknown: the store does not answer. InvalidRequest: no ids are left.
+        """
+        if self.application is None:
+            return self
+        with open_log(self.root) as log:
+            ids = log.take_broker_ids(self.application, self.brokers)
+        return replace(self, first_broker_id=ids.start)
 
     def place(self, master: str) -> Place:
         """Return where brokers listen and what they advertise."""

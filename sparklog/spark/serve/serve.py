@@ -68,6 +68,7 @@ def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, JobProgre
     """Return the job's body, with what a broker's task runs."""
 
     def serve(job: ServeJob, open_session: OpenSession, progress: JobProgress) -> ServeReport:
+        job = job.with_ids_of_log()
         master = master_of(job)
         with ExitStack() as stack:
             local_cluster = cluster_in_one_machine(master) is not None

@@ -74,6 +74,52 @@ def test_brokers_settle_with_broken_links_and_recover_in_a_second(links: Links, 
     cluster.run(story())
 
 
+HALVES = tuple((a, b) for a in (1, 2) for b in (3, 4))
+
+
+@pytest.mark.parametrize("what", ["refuse", "cut"])
+def test_one_half_goes_on_when_two_halves_lose_each_other(what: str) -> None:
+    cluster = ToyCluster()
+    links = {pair: what for a, b in HALVES for pair in ((a, b), (b, a))}
+
+    async def story() -> None:
+        started = [cluster.start(i) for i in (1, 2, 3, 4)]
+        await cluster.until(lambda image: len(cluster.live_ids(image)) == 4)
+        await asyncio.sleep(1.5)
+        break_links(cluster, started, links)
+        await asyncio.sleep(60)
+        settled = await cluster.image()
+        assert cluster.live_ids(settled) in ([1, 2], [3, 4])
+        await asyncio.sleep(60)
+        assert (await cluster.image()).live_brokers() == settled.live_brokers()
+        lives = [len(s.lives) for s in started]
+        assert max(lives) <= 2, lives
+        cluster.net.heal()
+        await cluster.until(lambda image: len(cluster.live_ids(image)) == 4)
+        await asyncio.sleep(20)
+        assert len(cluster.live_ids(await cluster.image())) == 4
+
+    cluster.run(story())
+
+
+@pytest.mark.parametrize("dead", [(1, 2), (3, 4)])
+def test_half_of_the_brokers_replace_the_other_half_in_a_second(dead: tuple[int, ...]) -> None:
+    cluster = ToyCluster()
+
+    async def story() -> None:
+        started = [cluster.start(i) for i in (1, 2, 3, 4)]
+        await cluster.until(lambda image: len(cluster.live_ids(image)) == 4)
+        await asyncio.sleep(1.5)
+        for one in started:
+            if one.node.broker_id in dead:
+                one.process.kill()
+        at_s = cluster.loop.time()
+        await cluster.until(lambda image: not set(dead) & set(cluster.live_ids(image)))
+        assert cluster.loop.time() < at_s + 1.0
+
+    cluster.run(story())
+
+
 def test_a_broken_link_is_named_in_log_and_metrics_until_it_heals(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

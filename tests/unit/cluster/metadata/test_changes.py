@@ -20,6 +20,7 @@ from sparklog.cluster.metadata.records import (
     EVERY_BROKER,
     AccessControlEntryRecord,
     BrokerEndpoint,
+    BrokerIdsRecord,
     BrokerRegistrationChangeRecord,
     ClientQuotaRecord,
     ClusterRecord,
@@ -298,6 +299,7 @@ def test_snapshot_keeps_the_whole_image() -> None:
         },
         tokens={"id": DelegationToken("id", ANONYMOUS, ANONYMOUS, (ANONYMOUS,), 1, 3, 2)},
         features={"sparklog.version": 2},
+        broker_ids={"blue": BrokerIdsRecord("blue", 1, 3)},
     )
     document = json.loads(json.dumps(snapshot.to_document(image)))
     assert snapshot.from_document(document, 9) == image
@@ -434,6 +436,7 @@ def test_records_of_this_version_are_not_taken_for_newer() -> None:
         HeartbeatRecord(1, 0),
         ClusterRecord("c", "s", 2),
         FeatureLevelRecord("sparklog.version", 2),
+        BrokerIdsRecord("blue", 1, 3),
         RemoveTopicRecord("A" * 22),
         AccessControlEntryRecord("i", 2, "t", 3, "User:a", "*", 3, 3),
         RemoveAccessControlEntryRecord("i"),
