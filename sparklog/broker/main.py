@@ -26,7 +26,7 @@ import pyarrow as pa
 import uvloop
 
 from sparklog.broker import handlers
-from sparklog.broker.debug_state import debug_state
+from sparklog.broker.debug_state import debug_state, is_ready
 from sparklog.broker.handlers import produce
 from sparklog.broker.network.advertised_address import Reach
 from sparklog.broker.network.broker_client import TcpNetwork
@@ -154,6 +154,12 @@ class _AwaitedNode:
         await node.metadata.opened()
         return node.metadata.image
 
+    def is_ready(self) -> bool:
+        if not self.born.done() or not self.born.result().has_started:
+            return False
+        node = self.born.result()
+        return is_ready(node.metadata.image, node.broker_id)
+
     def secret(self) -> str:
         return self.born.result().metadata.image.cluster_secret
 
@@ -196,7 +202,10 @@ async def _serve(
     timed = TimedClients(awaited.request_time)
     server = Server(handle, handlers.refuse, config, metrics, timed)
     page = MetricsServer(
-        metrics, lambda: debug_state(awaited.born.result()), listeners.metrics_tls()
+        metrics,
+        lambda: debug_state(awaited.born.result()),
+        listeners.metrics_tls(),
+        awaited.is_ready,
     )
     try:
         opened = await listeners.open(server)

@@ -27,6 +27,7 @@ SHIPPED = {
     "jobs": {f"{job}.py" for job in ("compact", "consume", "materialize", "produce", "retain")}
     | {"serve.py", "verify.py"},
     "conf": {
+        *("docker", "helm", "kubernetes", "systemd"),
         *("grafana", "jobs.toml", "mirror-maker.properties", "spark-defaults.conf", "s3", "upkeep"),
         *("serve-kubernetes.conf", "serve-standalone.conf", "serve-yarn.conf"),
     },

@@ -8,6 +8,7 @@ Source: kafka-2_0_0.yml of prometheus/jmx_exporter; Kafka's documentation, secti
 
 A broker's page for Prometheus: `GET /metrics` over HTTP/1.1, on the broker's event loop.
 `GET /debug/state` returns the broker's state as JSON, to clients on the same machine only.
+`/readyz` answers 200 while the broker serves and is in sync, else 503.
 
 One small request at a time and connection; anything but a GET or HEAD of a known path is refused.
 No library is behind it, because a page of text needs none, and a thread would read counters that
@@ -36,6 +37,7 @@ from sparklog.core.counters import Latencies
 from sparklog.core.quotas import IP_QUOTA_KEYS, QUOTA_KEYS
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+PLAIN = "text/plain; charset=utf-8"
 QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 MS_PER_S = 1000.0
 STORE_KINDS = ("get", "put", "list", "delete", "head")
@@ -81,6 +83,7 @@ class _Families(Collector):
         yield from _throttled(self._metrics)
         yield from _replicas(self._metrics)
         yield from _storage(self._metrics)
+        yield from _clients(self._metrics)
 
 
 def _links(metrics: BrokerMetrics) -> Metric:
@@ -146,6 +149,27 @@ def _audit(metrics: BrokerMetrics) -> Iterator[Metric]:
     }
     for name, (words, count) in counts.items():
         yield CounterMetricFamily(name, words, value=count)
+
+
+def _clients(metrics: BrokerMetrics) -> Iterator[Metric]:
+    """Yield the metrics that clients pushed: one family, as their names are the clients'."""
+    telemetry = metrics.client_telemetry
+    family = GaugeMetricFamily(
+        "sparklog_client_metric",
+        "Metrics that clients pushed, as their last push said",
+        labels=("client_id", "instance_id", "name", "attributes"),
+    )
+    for client in telemetry.clients():
+        for metric in client.metrics:
+            attributes = ",".join(f"{key}={value}" for key, value in metric.attributes)
+            labels = (client.client_id, str(client.instance_id), metric.name, attributes)
+            family.add_metric(labels, metric.value)
+    yield family
+    pushes = (("", "kept", telemetry.pushes), ("rejected_", "rejected", telemetry.rejected))
+    for kind, word, count in pushes:
+        yield CounterMetricFamily(
+            f"sparklog_client_metric_{kind}pushes", f"Pushes of clients that were {word}", count
+        )
 
 
 def _topics(metrics: BrokerMetrics) -> Iterator[Metric]:
@@ -289,6 +313,7 @@ class MetricsServer:
         metrics: BrokerMetrics,
         debug_state: Callable[[], Mapping[str, Any]] | None = None,
         tls: Callable[[], ssl.SSLContext] | None = None,
+        is_ready: Callable[[], bool] = lambda: True,
     ) -> None:
         """Serve a page of metrics.
 
@@ -296,10 +321,12 @@ class MetricsServer:
             metrics: the metrics.
             debug_state: returns the broker's state, for clients on this machine.
             tls: returns the context for the next connection; None: no TLS.
+            is_ready: returns whether the broker serves and is in sync.
         """
         self._page = MetricsPage(metrics)
         self._debug_state = debug_state
         self._tls = tls
+        self._is_ready = is_ready
         self._accepting: dict[asyncio.Task[None], socket.socket] = {}
 
     async def start(self, host: str, port: int) -> int:
@@ -369,14 +396,20 @@ class MetricsServer:
         if path == b"/metrics":
             status, kind, body = "200 OK", CONTENT_TYPE, self._page.render()
         elif path == b"/healthz":
-            status, kind, body = "200 OK", "text/plain; charset=utf-8", b"ok\n"
+            status, kind, body = "200 OK", PLAIN, b"ok\n"
+        elif path == b"/readyz":
+            ready = self._is_ready()
+            status, kind = "200 OK" if ready else "503 Service Unavailable", PLAIN
+            body = b"ready\n" if ready else b"not yet, or no longer, in sync\n"
         elif path == b"/debug/state" and self._debug_state is not None:
             if not is_local:
                 return _response("403 Forbidden", b"ask from the broker's own machine\n")
             status, kind = "200 OK", "application/json"
             body = json.dumps(self._debug_state(), indent=1).encode()
         else:
-            return _response("404 Not Found", b"there is /metrics, /healthz and /debug/state\n")
+            return _response(
+                "404 Not Found", b"there is /metrics, /healthz, /readyz and /debug/state\n"
+            )
         return _response(status, body, kind, head_only=method == b"HEAD")
 
 
@@ -393,7 +426,7 @@ def _is_loopback(host: str) -> bool:
 def _response(
     status: str,
     body: bytes,
-    kind: str = "text/plain; charset=utf-8",
+    kind: str = PLAIN,
     *,
     head_only: bool = False,
 ) -> bytes:

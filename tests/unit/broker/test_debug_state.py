@@ -10,6 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import sparklog
+from sparklog.broker.debug_state import is_ready
+from sparklog.cluster.metadata.image import MetadataImage
+from sparklog.cluster.metadata.records import (
+    BrokerRegistrationChangeRecord,
+    PartitionRecord,
+    Record,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
 from tests.harness.broker_processes import BrokerProcesses
 from tests.harness.waiting import eventually
 
@@ -55,3 +64,20 @@ def test_debug_state_shows_roles_offsets_and_tasks(tmp_path: Path) -> None:
         eventually(lambda: "Current thread" in broker.log, "stacks in the log", within_s=30)
         assert broker.process is not None
         assert broker.process.poll() is None
+
+
+def test_a_broker_is_ready_while_it_is_in_sync_and_stays() -> None:
+    def image(*records: Record) -> MetadataImage:
+        brokers = [RegisterBrokerRecord(n, "a", "localhost", 9092) for n in (1, 2)]
+        topic = TopicRecord("t", "A" * 22)
+        lead = PartitionRecord("A" * 22, 0, (1, 2), (1,), 1)
+        made = [*brokers, topic, lead, *records]
+        return MetadataImage().applied(made, len(made))
+
+    behind = image()
+    assert (is_ready(behind, 1), is_ready(behind, 2), is_ready(behind, 3)) == (True, False, False)
+    in_sync = image(PartitionRecord("A" * 22, 0, (1, 2), (1, 2), 1))
+    assert is_ready(in_sync, 2)
+    leaving = image(BrokerRegistrationChangeRecord(1, 0, in_controlled_shutdown=True))
+    assert not is_ready(leaving, 1)
+    assert not is_ready(image(BrokerRegistrationChangeRecord(1, 0, fenced=True)), 1)

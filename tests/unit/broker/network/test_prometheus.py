@@ -81,6 +81,14 @@ def test_debug_state_is_refused_from_other_machines() -> None:
     assert server._answer(asked, is_local=True).endswith(b'{\n "broker": {\n  "id": 1\n }\n}')
 
 
+def test_readiness_is_a_status() -> None:
+    asked = b"GET /readyz HTTP/1.1\r\n\r\n"
+    ready = MetricsServer(BrokerMetrics(), is_ready=lambda: True)
+    assert ready._answer(asked, is_local=False).startswith(b"HTTP/1.1 200 OK")
+    behind = MetricsServer(BrokerMetrics(), is_ready=lambda: False)
+    assert behind._answer(asked, is_local=False).startswith(b"HTTP/1.1 503 Service Unavailable")
+
+
 @pytest.mark.parametrize(
     ("host", "local"),
     [
