@@ -79,6 +79,8 @@ COMMANDS = {
         "warm_up", "Compile what brokers and jobs need, so that they start at once."
     ),
     "doctor": Command("doctor", "Check this machine and a root; say what is wrong."),
+    "client-metrics": Command("client_metrics", "Show the metrics that clients push to brokers."),
+    "debug": Command("debug", "Pack what a report of a problem needs, without secrets."),
     "completion": Command("completion", "Print a completion script for bash, zsh or fish."),
 }
 

@@ -287,6 +287,8 @@ def cluster_entity_cases() -> list[AccessCase]:
             [CLUSTER],
             on_cluster(Do.DESCRIBE_CONFIGS),
         ),
+        AccessCase(plain_request(Api.GET_TELEMETRY_SUBSCRIPTIONS, 0), [0]),
+        AccessCase(plain_request(Api.PUSH_TELEMETRY, 0), [42]),
         AccessCase(plain_request(Api.BROKER_HEARTBEAT, 1), [CLUSTER]),
     ]
 

@@ -25,6 +25,7 @@ from sparklog.broker.handlers import (
     quotas,
     sasl,
     scram_credentials,
+    telemetry,
     topics,
     transaction_admin,
     transactions,
@@ -97,6 +98,8 @@ HANDLERS: Final[dict[Api, Handler]] = {
     Api.CONSUMER_GROUP_DESCRIBE: consumer_groups.consumer_group_describe,
     Api.DESCRIBE_TRANSACTIONS: transaction_admin.describe_transactions,
     Api.LIST_TRANSACTIONS: transaction_admin.list_transactions,
+    Api.GET_TELEMETRY_SUBSCRIPTIONS: telemetry.get_subscriptions,
+    Api.PUSH_TELEMETRY: telemetry.push,
     Api.LIST_CONFIG_RESOURCES: configs.list_config_resources,
     Api.DESCRIBE_TOPIC_PARTITIONS: metadata.describe_topic_partitions,
 }

@@ -218,6 +218,8 @@ GUARDS: Final[dict[Api, Callable[[GuardedCall], Awaitable[Any]]]] = {
         after=record_guards.described_transactions,
     ),
     Api.LIST_TRANSACTIONS: Guard(after=record_guards.listed_transactions),
+    Api.GET_TELEMETRY_SUBSCRIPTIONS: no_check,
+    Api.PUSH_TELEMETRY: no_check,
     Api.LIST_CONFIG_RESOURCES: _cluster(_DESCRIBE_CONFIGS),
     Api.DESCRIBE_TOPIC_PARTITIONS: topic_guards.describe_topic_partitions,
 }

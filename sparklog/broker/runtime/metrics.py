@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 
+from sparklog.broker.runtime.client_telemetry import ClientTelemetry
 from sparklog.core.counters import Latencies, RequestCounters
 
 KEPT_LATENCIES = 2048
@@ -88,6 +89,7 @@ class BrokerMetrics:
         self.denied_operations = 0
         self.audit_records = 0
         self.audit_records_lost = 0
+        self.client_telemetry = ClientTelemetry()
         self._gauges: dict[Gauge, Callable[[], float]] = {}
 
     def produced(self, topic: str, records: int, size_bytes: int) -> None:

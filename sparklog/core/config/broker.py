@@ -322,6 +322,33 @@ _NODE = (
         at_most=65_535,
     ),
     Setting(
+        "telemetry.max.bytes",
+        SettingType.INT,
+        MIB,
+        Effect.BROKER,
+        "Largest push of a client's own metrics.",
+        unit="bytes",
+        at_least=1,
+    ),
+    Setting(
+        "sparklog.client.metrics",
+        SettingType.LIST,
+        ("org.apache.kafka.",),
+        Effect.BROKER,
+        "Prefixes of the metrics that clients push to brokers (KIP-714), which the page for "
+        "Prometheus shows. Empty asks for none.",
+    ),
+    Setting(
+        "sparklog.client.metrics.interval.ms",
+        SettingType.INT,
+        300_000,
+        Effect.BROKER,
+        "How often clients push their metrics; Kafka's default of the subscription's interval.ms.",
+        unit="ms",
+        at_least=100,
+        at_most=3_600_000,
+    ),
+    Setting(
         "metrics.listener.name",
         SettingType.STRING,
         "",
