@@ -42,6 +42,7 @@ from sparklog.broker.runtime.environment import Address, Environment, spawn, unf
 from sparklog.broker.runtime.identity import Ready
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.broker.runtime.request import BROKERS_CLIENT, ExpectedClose, RequestContext
+from sparklog.broker.runtime.traces import traces_of
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.config.broker import BrokerConfig, parse_broker_configs
@@ -187,6 +188,8 @@ async def _serve(
         unfolding_budget(config.whole("queued.max.request.bytes") // UNFOLDING_SHARE),
     )
     metrics = BrokerMetrics(counters)
+    traces = traces_of(config, SYSTEM_CLOCK)
+    metrics.on_request = None if traces is None else traces.request
     reach = Reach(
         node_id(config),
         new_nonce(SYSTEM_ENTROPY),
@@ -238,6 +241,8 @@ async def _serve(
         await server.stop()
         await listeners.close()
         await network.close()
+        if traces is not None:
+            await compute(traces.close)
         compute.close()
         store.close()
 

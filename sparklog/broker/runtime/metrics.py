@@ -90,6 +90,8 @@ class BrokerMetrics:
         self.audit_records = 0
         self.audit_records_lost = 0
         self.client_telemetry = ClientTelemetry()
+        self.on_request: Callable[[str, int, float], None] | None = None
+        """Called with each request that `request` counts, to trace it."""
         self._gauges: dict[Gauge, Callable[[], float]] = {}
 
     def produced(self, topic: str, records: int, size_bytes: int) -> None:
@@ -126,6 +128,8 @@ class BrokerMetrics:
         """
         self.requests[api, version] += 1
         self.request_errors[api, error_code] += 1
+        if self.on_request is not None:
+            self.on_request(api, version, seconds)
         self.request_seconds[api] = self.request_seconds.get(api, 0.0) + seconds
         latencies = self.request_latencies.get(api)
         if latencies is None:

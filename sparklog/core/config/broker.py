@@ -349,6 +349,13 @@ _NODE = (
         at_most=3_600_000,
     ),
     Setting(
+        "sparklog.traces.enable",
+        SettingType.BOOLEAN,
+        False,
+        Effect.BROKER,
+        "Makes a span of OpenTelemetry of each Produce and Fetch request. Needs the extra otel.",
+    ),
+    Setting(
         "metrics.listener.name",
         SettingType.STRING,
         "",

@@ -115,7 +115,7 @@ def test_images_take_existing_files_and_run_as_another_user_than_root() -> None:
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
-def test_pods_are_restricted_and_name_only_what_exists(path: Path) -> None:
+def test_pods_are_restricted_and_name_existing_objects(path: Path) -> None:
     found = list(pods(path))
     assert found
     accounts = {o["metadata"]["name"] for o in objects(path) if o["kind"] == "ServiceAccount"}

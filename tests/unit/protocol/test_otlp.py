@@ -70,7 +70,7 @@ def test_a_message_with_too_many_points_is_read_in_part() -> None:
 @pytest.mark.parametrize(
     "data", [b"\x0a\x05ab", b"\x0a", b"\x0b", b"\x0a" + b"\xff" * 11, b"\x0a\xff\xff\xff\xff\x0f"]
 )
-def test_what_is_no_message_is_rejected(data: bytes) -> None:
+def test_bytes_that_are_no_message_are_rejected(data: bytes) -> None:
     with pytest.raises(InvalidTelemetry):
         read_metrics(data)
 
