@@ -218,6 +218,9 @@ async def _serve(
         server.in_force = node.settings_in_force
         node.metadata.subscribe(lambda image: timed.saw(image.client_quotas))
         server.client_quotas = lambda: node.metadata.image.client_quotas
+        server.audit_failed_login = lambda login: node.audit.failed_login(
+            login.listener, login.mechanism, login.reason, login.host
+        )
         awaited.born.set_result(node)
         reach.try_own(address, bound)
         port = config.whole("metrics.port")

@@ -7,7 +7,10 @@ Each client of a plain listener is `User:ANONYMOUS`. ACLs are created in the sto
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -25,9 +28,11 @@ from sparklog.client.producer import Producer
 from sparklog.client.values import EARLIEST
 from sparklog.client.wire import WireConnection
 from sparklog.cluster.log import Log, open_log
+from sparklog.cluster.metadata.image import Broker
 from sparklog.core.config.broker import STANDARD_AUTHORIZER
 from sparklog.core.errors import (
     ClusterAuthorizationFailed,
+    SaslAuthenticationFailed,
     SparklogError,
     TopicAlreadyExists,
     TopicAuthorizationFailed,
@@ -53,6 +58,9 @@ from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
 
 SETTINGS = {
+    "listeners": "PLAINTEXT://127.0.0.1:0,LOGIN://127.0.0.1:0",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
     "authorizer.class.name": STANDARD_AUTHORIZER,
     "sparklog.audit.level": "INFO",
     "group.initial.rebalance.delay.ms": "0",
@@ -128,6 +136,22 @@ def test_a_revoked_right_acts_on_an_open_connection(cluster: GuardedCluster) -> 
             soon(lambda: codes_of(connection.call(request)) == denied, "it may not write")
 
 
+def fail_to_log_in(broker: Broker) -> None:
+    at = broker.at("LOGIN")
+    assert at is not None
+    login = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "mallory",
+        "sasl.password": "guess",
+    }
+    with (
+        pytest.raises(SaslAuthenticationFailed),
+        Admin(f"{at.host}:{at.port}", settings=login) as a,
+    ):
+        a.topic_names()
+
+
 def test_all_brokers_write_denials_to_the_audit_topic(cluster: GuardedCluster) -> None:
     def produced(ready: Ready, topic: str) -> list[int]:
         (address,) = bootstrap_addresses(f"{ready.host}:{ready.port}")
@@ -140,6 +164,8 @@ def test_all_brokers_write_denials_to_the_audit_topic(cluster: GuardedCluster) -
             return codes_of(connection.call(request))
 
     name, brokers = f"denied-{uuid4().hex[:8]}", cluster.brokers.ready
+    for broker in cluster.log.refresh().live_brokers():
+        fail_to_log_in(broker)
     for ready in brokers:
         assert produced(ready, name) == [ErrorCode.topic_authorization_failed]
     cluster.grant(GROUP, ANY_NAME, AclOperation.READ)
@@ -150,19 +176,25 @@ def test_all_brokers_write_denials_to_the_audit_topic(cluster: GuardedCluster) -
         cluster.grant(TOPIC, AUDIT_TOPIC, AclOperation.READ, AclOperation.WRITE)
         soon(lambda: AUDIT_TOPIC in admin.topic_names(), "the topic is seen")
     found: set[int] = set()
+    failed: dict[int, int] = {}
 
     def all_read() -> bool:
         for record in consumer.poll():
             event = json.loads(record.value or b"")
-            if event["resource_name"] == name:
+            if event["event"] == "FAILED_LOGIN":
+                assert (event["listener"], event["mechanism"]) == ("LOGIN", "SCRAM-SHA-512")
+                assert "user='mallory'" in event["reason"]
+                failed[event["broker_id"]] = event["failures"]
+            elif event["resource_name"] == name:
                 assert record.key == b"User:ANONYMOUS"
                 assert (event["operation"], event["allowed"]) == ("WRITE", False)
                 found.add(event["broker_id"])
-        return found == {ready.broker_id for ready in brokers}
+        return found == set(failed) == {ready.broker_id for ready in brokers}
 
     with Consumer(cluster.brokers.bootstrap) as consumer:
         consumer.assign({TopicPartition(AUDIT_TOPIC, 0): EARLIEST})
         soon(all_read, "the records of all brokers are read")
+    assert set(failed.values()) == {1}
     for ready in brokers:
         assert produced(ready, AUDIT_TOPIC) == [ErrorCode.invalid_topic_exception]
 
@@ -244,15 +276,42 @@ def test_the_consumer_protocol_hides_topics_from_a_pattern(cluster: GuardedClust
     consumer.close()
 
 
-def test_fetches_end_when_the_right_is_revoked(cluster: GuardedCluster) -> None:
+class Successes(threading.Thread):
+    """Repeats an action until its right is gone, and knows when it succeeded last."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        super().__init__(daemon=True)
+        self._action = action
+        self.count = 0
+        self.last_s = 0.0
+        self.start()
+
+    def run(self) -> None:
+        with suppress(TopicAuthorizationFailed):
+            while True:
+                if self._action():
+                    self.last_s = time.monotonic()
+                    self.count += 1
+
+
+def test_a_revoked_acl_stops_live_clients_within_a_second(cluster: GuardedCluster) -> None:
     cluster.grant(TOPIC, "u", AclOperation.READ, AclOperation.WRITE)
     cluster.grant(GROUP, ANY_NAME, AclOperation.READ)  # librdkafka finds a coordinator in any case
-    with Admin(cluster.brokers.bootstrap) as admin:
+    cluster.grant(CLUSTER, CLUSTER_NAME, AclOperation.ALTER)
+    bootstrap = cluster.brokers.bootstrap
+    with (
+        Admin(bootstrap) as admin,
+        Producer(bootstrap) as producer,
+        Consumer(bootstrap) as consumer,
+    ):
         soon(lambda: admin.topic_names() == ["u"], "the topic is seen")
-    with Producer(cluster.brokers.bootstrap) as producer:
-        producer.send("u", b"x").result(30)
-    with Consumer(cluster.brokers.bootstrap) as consumer:
+        soon(lambda: error_of(admin.acls) is None, "the client may change ACLs")
         consumer.assign({TopicPartition("u", 0): EARLIEST})
-        soon(consumer.poll, "a record is read")
-        cluster.revoke(TOPIC, "u")
-        soon(lambda: error_of(consumer.poll) is TopicAuthorizationFailed, "the fetch is denied")
+        live = [Successes(lambda: producer.send("u", b"x").result(30)), Successes(consumer.poll)]
+        soon(lambda: all(one.count > 20 for one in live), "records flow")
+        admin.delete_acls([AclFilter(TOPIC, "u")])
+        revoked_s = time.monotonic()
+        for one in live:
+            one.join(30)
+            assert not one.is_alive()
+            assert one.last_s - revoked_s < 1.0

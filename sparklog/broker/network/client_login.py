@@ -19,7 +19,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from sparklog.broker.network.login import BROKER_USER, ListenerLogin
-from sparklog.broker.runtime.environment import Compute
+from sparklog.broker.network.login_checks import LoginChecks
 from sparklog.core.errors import InvalidRequest, SparklogError
 from sparklog.protocol.api_keys import LABELS, Api
 from sparklog.protocol.messages.builder import ResponseBuilder
@@ -48,10 +48,10 @@ class LoginAnswer:
 class ClientLogin:
     """The login of one connection."""
 
-    def __init__(self, login: ListenerLogin, compute: Compute) -> None:
+    def __init__(self, login: ListenerLogin, checks: LoginChecks) -> None:
         """Expect a login at a listener."""
         self._login = login
-        self._compute = compute
+        self._checks = checks
         self._authenticator = SaslAuthenticator({}, unlimited=frozenset({BROKER_USER}))
         self.principal: Principal | None = None
         """The user, once logged in."""
@@ -120,12 +120,15 @@ class ClientLogin:
         """
         self._authenticator.api_versions(supported=supported)
 
-    async def answer(self, api: int, request: Any) -> LoginAnswer:
-        """Answer SaslHandshake or SaslAuthenticate; a request of bytes is a token."""
+    async def answer(self, api: int, request: Any, host: str) -> LoginAnswer:
+        """Answer SaslHandshake or SaslAuthenticate of a client's address.
+
+        A request of bytes is a token.
+        """
         if api == Api.SASL_HANDSHAKE:
             return await self._handshake(request)
         raw = isinstance(request, bytes)
-        reply = await self._authenticated(request if raw else request.auth_bytes)
+        reply = await self._authenticated(request if raw else request.auth_bytes, host)
         fault = reply.reason if reply.error is not None else ""
         if raw:
             return LoginAnswer(token=reply.token, fault=fault)
@@ -150,14 +153,14 @@ class ClientLogin:
         )
         return LoginAnswer(response, fault=str(reply.error) if reply.close else "")
 
-    async def _authenticated(self, token: bytes) -> TokenReply:
+    async def _authenticated(self, token: bytes, host: str) -> TokenReply:
         now_ms = self._login.clock.now_ms()
         authenticator = self._authenticator
         authenticator.max_reauth_ms = self._login.max_reauth_ms(authenticator.mechanism)
         reply = authenticator.authenticate(token, now_ms)
         if isinstance(reply, Check):
             try:
-                result = await self._compute(reply.run)
+                result = await self._checks.run(host, reply.run)
             except SaslFailure as failure:
                 reply = authenticator.checked(failure, now_ms)
             else:

@@ -26,6 +26,7 @@ from sparklog.broker.network.client_login import LOGIN_APIS, ClientLogin
 from sparklog.broker.network.connection_limits import host_of
 from sparklog.broker.network.request_time import RequestTime
 from sparklog.broker.network.service import FailedLogin, ListenerAccess, Service
+from sparklog.broker.runtime.log_limiter import kind_of
 from sparklog.broker.runtime.request import (
     UNTHROTTLED,
     CloseConnection,
@@ -158,11 +159,9 @@ class Connection(asyncio.Protocol):
         self._host = host_of(transport.get_extra_info("peername"))
         principal = self._access.principal_of(transport)
         if principal is None:
-            logger.info(
-                "closing a connection: no rule of ssl.principal.mapping.rules matches the client's "
-                "certificate. listener=%s client=%s",
-                self._access.name,
-                self._host,
+            self._log_closing(
+                "no rule of ssl.principal.mapping.rules matches the client's certificate. "
+                f"listener={self._access.name}"
             )
             self._transport.close()
             return
@@ -222,7 +221,7 @@ class Connection(asyncio.Protocol):
         try:
             stalled = not self._start_all()
         except InvalidRequest as error:
-            logger.info("closing a connection: %s client=%s", error, self._host)
+            self._log_closing(str(error))
             self.close()
             return
         self._read(wanted=not stalled)
@@ -268,13 +267,15 @@ class Connection(asyncio.Protocol):
         self._service.intake.arrived(self._claimed)
 
     def _frame_is_late(self) -> None:
-        logger.info(
-            "closing a connection: a request took too long to arrive client=%s bytes=%d of=%d",
-            self._host,
-            len(self._reader),
-            self._claimed,
+        self._log_closing(
+            f"a request took too long to arrive. bytes={len(self._reader)} of={self._claimed}"
         )
         self.abort()
+
+    def _log_closing(self, fault: str) -> None:
+        kind = f"{self._access.name} {kind_of(fault)}"
+        text = f"closing a connection: {fault} client={self._host}"
+        self._service.closing_log.add(kind, text, self._host, logging.INFO)
 
     def _wait_for_intake(self) -> None:
         if not self._waiting_for_intake:
@@ -356,7 +357,7 @@ class Connection(asyncio.Protocol):
     async def _log_in(self, login: ClientLogin, exchange: InFlightRequest, request: Any) -> Any:
         """Answer one message of a login, and let the client in when it is complete."""
         again = login.principal is not None
-        answer = await login.answer(exchange.header.api_key, request)
+        answer = await login.answer(exchange.header.api_key, request, self._host)
         if answer.fault:
             self._service.login_failed(
                 FailedLogin(self._access.name, login.mechanism, answer.fault, self._host, again)
@@ -422,8 +423,10 @@ class Connection(asyncio.Protocol):
                     encode = frames.encode_response
                     exchange.answer_frame = time.measured(encode, exchange.header, response)
         except CloseConnection as error:
-            level = logging.DEBUG if isinstance(error, ExpectedClose) else logging.INFO
-            logger.log(level, "closing a connection: %s client=%s", error, self._host)
+            if isinstance(error, ExpectedClose):
+                logger.debug("closing a connection: %s client=%s", error, self._host)
+            else:
+                self._log_closing(str(error))
             self.close()
         except Exception as error:
             self._broke(exchange, error)
@@ -433,13 +436,13 @@ class Connection(asyncio.Protocol):
 
     def _broke(self, exchange: InFlightRequest, error: Exception) -> None:
         header = exchange.header
-        logger.error(
-            "a request failed, closing its connection api=%s version=%d client=%s",
-            Api(header.api_key).name,
-            header.api_version,
-            self._host,
-            exc_info=error,
+        api = Api(header.api_key).name
+        text = (
+            f"a request failed, closing its connection api={api} version={header.api_version} "
+            f"client={self._host}"
         )
+        kind = f"{api} {type(error).__name__}"
+        self._service.closing_log.add(kind, text, self._host, logging.ERROR, error)
         self.close()
 
     def finished(self, exchange: InFlightRequest) -> None:

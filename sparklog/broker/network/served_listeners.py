@@ -12,6 +12,7 @@ from sparklog.broker.network.broker_client import PeerAccess
 from sparklog.broker.network.client_login import ClientLogin
 from sparklog.broker.network.listeners import Endpoint, advertised_of, listeners_of
 from sparklog.broker.network.login import ListenerLogin, LoginTools, broker_login
+from sparklog.broker.network.login_checks import LoginChecks
 from sparklog.broker.network.server import ServedListener, Server
 from sparklog.broker.network.service import ListenerAccess, anonymous
 from sparklog.broker.network.tls import ListenerTls
@@ -48,7 +49,7 @@ class BrokerListeners:
             InvalidConfig: a setting or a file cannot be used; the message names it.
         """
         self._config = config
-        self._compute = compute
+        self._checks = LoginChecks(compute)
         self._listeners = listeners_of(config)
         self._tls = {one.name: ListenerTls(config, one) for one in self._listeners
                      if one.protocol.tls}  # fmt: skip
@@ -119,7 +120,7 @@ class BrokerListeners:
         access = ListenerAccess(
             one.name,
             self._principals[one.name],
-            None if login is None else partial(ClientLogin, login, self._compute),
+            None if login is None else partial(ClientLogin, login, self._checks),
         )
         passes_limit = one.is_inter_broker and len(self._listeners) > 1
         return ServedListener(access, self._tls.get(one.name), passes_limit)

@@ -10,11 +10,11 @@ import asyncio
 import logging
 import os
 import socket
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from sparklog.broker.network.closing_log import ClosingLog
 from sparklog.broker.network.connection import Connection
 from sparklog.broker.network.connection_limits import ConnectionLimits, host_of
 from sparklog.broker.network.listener_sockets import open_sockets
@@ -31,7 +31,7 @@ from sparklog.broker.network.service import (
 from sparklog.broker.network.tls import ListenerTls, handshake_fault
 from sparklog.broker.network.tls_alerts import handshaking
 from sparklog.broker.runtime.environment import Address, spawn
-from sparklog.broker.runtime.log_limiter import RateLimitedLog
+from sparklog.broker.runtime.log_limiter import RateLimitedLog, kind_of
 from sparklog.broker.runtime.metrics import BrokerMetrics, Gauge
 from sparklog.core.config.broker import BrokerConfig
 from sparklog.core.quotas import CONNECTION_CREATION_RATE, Quotas
@@ -48,8 +48,8 @@ GOODBYE_S: Final = 1.0
 """The time that the end of a TLS connection may take."""
 ACCEPT_RETRY_S: Final = 0.1
 """The pause after the system has no file for a connection."""
-FAULTS_KEPT: Final = 1000
-"""Different lines about failed handshakes that are limited each for itself."""
+TLS: Final = "TLS"
+"""In place of a mechanism: the client did not complete the handshake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,10 @@ class ServedListener:
     tls: ListenerTls | None = None
     passes_limit: bool = False
     """True for the listener of brokers beside others: clients cannot use up its connections."""
+
+
+def _unaudited(login: FailedLogin) -> None:
+    """Ignore a failed login: the broker has no audit yet."""
 
 
 PLAIN: Final = ServedListener()
@@ -88,7 +92,9 @@ class Server:
         self.client_quotas: Callable[[], Quotas] = lambda: NO_QUOTAS
         """Returns the quotas of the newest metadata image, once the broker has read it."""
         self._refused = RateLimitedLog()
-        self._faults: defaultdict[str, RateLimitedLog] = defaultdict(RateLimitedLog)
+        self.audit_failed_login: Callable[[FailedLogin], None] = _unaudited
+        """Records a failed login, once the broker has a place for that."""
+        self._closing_log = ClosingLog(logger)
         self._limits = ConnectionLimits(config, now_s=0.0)
         self._idle_s = config.whole("connections.max.idle.ms") / 1000
         """Negative: connections may be idle for ever."""
@@ -102,6 +108,7 @@ class Server:
             metrics,
             timed or TimedClients(),
             self._failed_login,
+            self._closing_log,
         )
         self._accepting: dict[asyncio.Task[None], socket.socket] = {}
         self._held: dict[socket.socket, tuple[str, asyncio.TimerHandle]] = {}
@@ -159,6 +166,7 @@ class Server:
         except TimeoutError:
             for connection in list(self._connections):
                 connection.abort()
+        self._closing_log.close()
 
     @property
     def connections(self) -> int:
@@ -259,24 +267,22 @@ class Server:
             self._forget(connection)
 
     def _failed_login(self, login: FailedLogin) -> None:
-        kind = f"{login.listener} {login.mechanism} {login.reason.partition('.')[0]}"
+        kind = f"{login.listener} {login.mechanism} {kind_of(login.reason)}"
         self._service.metrics.authentication(
             login.listener, login.mechanism, succeeded=False, again=login.again
         )
-        self._report(kind, f"the login failed: {login.reason}", login.listener, login.host)
+        self._report(kind, f"the login failed: {login.reason}", login)
 
     def _failed_handshake(self, error: Exception, host: str, listener: ServedListener) -> None:
         fault, name = handshake_fault(error), listener.access.name
-        self._service.metrics.authentication(name, "TLS", succeeded=False)
-        self._report(f"{name} {fault}", f"{fault}.", name, host)
+        self._service.metrics.authentication(name, TLS, succeeded=False)
+        self._report(f"{name} {fault}", f"{fault}.", FailedLogin(name, TLS, fault, host, False))
 
-    def _report(self, kind: str, fault: str, listener: str, host: str) -> None:
-        """Log a failed login or handshake, each kind once in a while."""
-        if len(self._faults) >= FAULTS_KEPT:
-            self._faults.clear()
-        self._faults[kind].warn(
-            logger, "closing a connection: %s listener=%s client=%s", fault, listener, host
-        )
+    def _report(self, kind: str, fault: str, login: FailedLogin) -> None:
+        """Log a failed login or handshake, each kind once in a while, and have it audited."""
+        text = f"closing a connection: {fault} listener={login.listener} client={login.host}"
+        self._closing_log.add(kind, text, login.host)
+        self.audit_failed_login(login)
 
     def _forget(self, connection: Connection) -> None:
         host = self._connections.pop(connection, None)

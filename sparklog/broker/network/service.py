@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparklog.broker.network.client_login import ClientLogin
+from sparklog.broker.network.closing_log import ClosingLog
 from sparklog.broker.network.request_memory import RequestMemoryPool
 from sparklog.broker.network.request_time import TimedClients
 from sparklog.broker.runtime.metrics import BrokerMetrics
@@ -73,5 +74,6 @@ class Service:
     metrics: BrokerMetrics
     timed: TimedClients
     login_failed: Callable[[FailedLogin], None]
+    closing_log: ClosingLog
     begin_produce: BeginProduce = _begin_none
     """Until the broker has started, each Produce request waits in `handle`."""

@@ -1,4 +1,4 @@
-"""Audit writer: a background task that writes the authorizer's decisions to the audit topic.
+"""Audit writer: a background task that writes decisions and failed logins to the audit topic.
 
   A1  no request waits for the topic, and writing to it is not audited
   A2  a batch is written until it is acknowledged, so a record may be there twice after a fault
@@ -25,6 +25,7 @@ from sparklog.broker.coordinator.internal_topics import InternalTopic
 from sparklog.broker.node.replicas import Replicas
 from sparklog.broker.runtime.audit_buffer import AuditBuffer, AuditEvent, encode_event
 from sparklog.broker.runtime.environment import Address, Environment, Unreachable
+from sparklog.broker.runtime.failed_logins import FailedLoginEvent
 from sparklog.broker.runtime.log_limiter import RateLimitedLog
 from sparklog.broker.runtime.metadata_access import MetadataAccess
 from sparklog.broker.runtime.metrics import BrokerMetrics
@@ -102,6 +103,7 @@ class AuditWriter:
 
     async def flush(self, within_s: float) -> None:
         """Wait until all is written, for so long at most; `run` goes on meanwhile."""
+        self._buffer.flush_logins()
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 while self.unwritten:
@@ -179,7 +181,9 @@ class AuditWriter:
         return ErrorCode(response.responses[0].partition_responses[0].error_code)
 
 
-def encode_batches(events: Sequence[AuditEvent], broker_id: int) -> list[tuple[bytes, int]]:
+def encode_batches(
+    events: Sequence[AuditEvent | FailedLoginEvent], broker_id: int
+) -> list[tuple[bytes, int]]:
     """Return the records of events in batches, each with its number of records."""
     batches: list[tuple[bytes, int]] = []
     rows: list[tuple[int, bytes, bytes]] = []

@@ -1,11 +1,11 @@
-"""Audit buffer: decisions of the authorizer that wait for their place in the audit topic.
+"""Audit buffer: decisions of the authorizer, and failed logins, that wait for the audit topic.
 
 The request path adds an event and goes on. It never waits for the topic. The buffer is bounded. It
 counts the events that do not fit, in a metric and in a line of the log.
 
 An event becomes a record. Its key is the principal, and its value is one JSON object:
 
-- `version`: 1.
+- `version`: 1, and `event`: `ACCESS`.
 - `time_ms`: the time of the decision, in milliseconds since the Unix epoch.
 - `broker_id`: the broker that decided.
 - `principal`: `User:alice`, for example.
@@ -18,7 +18,8 @@ An event becomes a record. Its key is the principal, and its value is one JSON o
 - `rule`: the ACL or the rule behind the decision.
 
 Readers ignore fields that they do not know. A client chooses most texts, so each has at most
-`TEXT_CHARS_MAX` characters, the rule `RULE_CHARS_MAX`.
+`TEXT_CHARS_MAX` characters, the rule `RULE_CHARS_MAX`. `failed_logins.py` has the fields of failed
+logins.
 """
 
 from __future__ import annotations
@@ -29,6 +30,11 @@ import logging
 from collections import deque
 from typing import Final, NamedTuple
 
+from sparklog.broker.runtime.failed_logins import (
+    FailedLoginEvent,
+    FailedLogins,
+    encode_failed_login,
+)
 from sparklog.broker.runtime.log_limiter import RateLimitedLog
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.broker.runtime.request import RequestContext
@@ -46,9 +52,11 @@ EVENTS_MAX: Final = 10_000
 TEXT_CHARS_MAX: Final = 300
 RULE_CHARS_MAX: Final = 1000
 SCHEMA_VERSION: Final = 1
+ACCESS: Final = "ACCESS"
 OFF: Final = logging.CRITICAL + 1
 LEVELS: Final = {"OFF": OFF, "INFO": logging.INFO, "DEBUG": logging.DEBUG}
-"""Levels of Kafka's authorizer logger: INFO for denied operations, DEBUG for allowed ones too."""
+"""Levels of Kafka's authorizer logger: INFO for denied operations, DEBUG for allowed ones too.
+Failed logins are denied."""
 TYPE_NAMES: Final = {
     one: "".join(word.capitalize() for word in one.name.split("_")) for one in ResourceType
 }
@@ -91,13 +99,14 @@ class AuditBuffer:
             )
         self._clock = clock
         self._metrics = metrics
-        self._events: deque[AuditEvent] = deque()
+        self._events: deque[AuditEvent | FailedLoginEvent] = deque()
+        self._failed_logins = FailedLogins(clock, self._append)
         self._arrived = asyncio.Event()
         self._lost = RateLimitedLog()
 
     def __len__(self) -> int:
-        """Return the number of events that wait."""
-        return len(self._events)
+        """Return the number of events that wait, and of sources whose failed logins gather."""
+        return len(self._events) + len(self._failed_logins)
 
     def add(
         self,
@@ -110,11 +119,8 @@ class AuditBuffer:
         references: int,
     ) -> None:
         """Record a decision, or count it as lost if too many wait."""
-        if len(self._events) >= EVENTS_MAX:
-            self.lose(1, "the buffer is full")
-            return
         client_id = client.client_id
-        self._events.append(
+        self._append(
             AuditEvent(
                 self._clock.now_ms(),
                 str(client.principal)[:TEXT_CHARS_MAX],
@@ -130,6 +136,21 @@ class AuditBuffer:
                 decision.rule[:RULE_CHARS_MAX],
             )
         )
+
+    def failed_login(self, listener: str, mechanism: str, reason: str, host: str) -> None:
+        """Count a failed login or TLS handshake of a client's address."""
+        if self.level <= logging.INFO:
+            self._failed_logins.add(listener, mechanism, reason, host)
+
+    def flush_logins(self) -> None:
+        """Record the failed logins that gather, at the end of a broker."""
+        self._failed_logins.flush()
+
+    def _append(self, event: AuditEvent | FailedLoginEvent) -> None:
+        if len(self._events) >= EVENTS_MAX:
+            self.lose(1, "the buffer is full")
+            return
+        self._events.append(event)
         self._arrived.set()
 
     def lose(self, count: int, why: str) -> None:
@@ -144,15 +165,18 @@ class AuditBuffer:
             self._arrived.clear()
             await self._arrived.wait()
 
-    def take(self, most: int) -> list[AuditEvent]:
+    def take(self, most: int) -> list[AuditEvent | FailedLoginEvent]:
         """Return up to `most` events, the oldest first. The buffer forgets them."""
         return [self._events.popleft() for _ in range(min(most, len(self._events)))]
 
 
-def encode_event(event: AuditEvent, broker_id: int) -> tuple[bytes, bytes]:
+def encode_event(event: AuditEvent | FailedLoginEvent, broker_id: int) -> tuple[bytes, bytes]:
     """Return the key and the value of an event's record."""
+    if isinstance(event, FailedLoginEvent):
+        return encode_failed_login(event, broker_id)
     fields = {
         "version": SCHEMA_VERSION,
+        "event": ACCESS,
         "time_ms": event.time_ms,
         "broker_id": broker_id,
         "principal": event.principal,

@@ -7,11 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from math import inf
 from typing import Final
 
 EVERY_S: Final = 5.0
 """Least time between two lines: the log stays readable, and an operator sees that it continues."""
+_VARIABLE: Final = re.compile(r"[.:=0-9]")
+"""Marks the end of the part of a message that is the same for each event of its kind."""
+
+
+def kind_of(message: str) -> str:
+    """Return the part of a message that has no values: what stands before the first of them."""
+    return _VARIABLE.split(message, maxsplit=1)[0]
 
 
 class RateLimitedLog:

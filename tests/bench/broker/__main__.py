@@ -15,6 +15,7 @@ from tests.bench.broker.measures.consuming import measure_consuming
 from tests.bench.broker.measures.failover import measure_failover
 from tests.bench.broker.measures.idle import measure_idle
 from tests.bench.broker.measures.latency import measure_latency
+from tests.bench.broker.measures.logins import guessed_cluster, measure_logins
 from tests.bench.broker.measures.producing import UNFORCED, measure_producing, measure_unforced
 from tests.bench.broker.measures.record_checks import measure_record_checks
 from tests.bench.broker.measures.slow_store import measure_slow_store
@@ -42,6 +43,9 @@ def measure(run: Run[BrokerPlan]) -> None:
     if run.wants("tls"):
         with tls_clusters(run.systems, work / "tls") as both:
             run.take("tls", measure_tls, both, plan, results)
+    if run.wants("logins") and "sparklog" in run.systems:
+        with guessed_cluster(work / "logins") as guessed:
+            run.take("logins", measure_logins, guessed, plan, results)
     if run.wants("checks") and "sparklog" in run.systems:
         with (
             sparklog_cluster(work / "checked") as checked,
@@ -75,6 +79,7 @@ BENCHMARK = Benchmark(
         "produce",
         "unforced",
         "tls",
+        "logins",
         "checks",
         "acls",
         "consume",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import struct
 import time
 from dataclasses import replace
@@ -14,6 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.broker.network.broker_client import TcpNetwork
 from sparklog.broker.network.login import BROKER_USER
+from sparklog.broker.network.service import FailedLogin
 from sparklog.broker.runtime.environment import Unreachable
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.entropy import SYSTEM_ENTROPY
@@ -25,6 +27,7 @@ from sparklog.security.principal import ANONYMOUS, USER, Principal
 from sparklog.security.sasl.client import SaslLogin, sasl_exchange
 from sparklog.security.sasl.delegation_tokens import DelegationToken, TokenSecrets, password_of
 from tests.harness.secured_server import (
+    AUTHORITY,
     IMAGE,
     SASL_PLAIN,
     SECRET,
@@ -79,6 +82,57 @@ def test_a_failed_login_is_answered_and_closed_a_little_later(
         assert secured.metrics.authentications == {("SASL_PLAINTEXT", mechanism, False): 1}
 
     serve(story, SASL_PLAIN)
+
+
+STORM = 300
+
+
+@pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])
+def test_a_storm_of_wrong_logins_is_one_line_and_leaves_nothing(
+    listener: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "ca.pem").write_text(AUTHORITY.pem)
+    store = AUTHORITY.issue("broker", "127.0.0.1").write(tmp_path / "broker.pem")
+    audited: list[FailedLogin] = []
+
+    async def story(secured: Secured) -> None:
+        secured.server.audit_failed_login = audited.append
+        at = secured.at(listener)
+        context = ssl.create_default_context(cadata=AUTHORITY.pem) if "SSL" in listener else None
+
+        async def guess(number: int) -> float:
+            peer = await Peer.connect(at, context)
+            code, _, _ = await peer.log_in(SaslLogin("SCRAM-SHA-256", "alice", f"guess{number}"))
+            began_s = time.monotonic()
+            assert code is ErrorCode.sasl_authentication_failed
+            assert await peer.closed()
+            return time.monotonic() - began_s
+
+        friend = await Peer.connect(at, context)
+        assert (await friend.log_in(alice()))[0] is ErrorCode.none
+        delays_s: list[float] = []
+        for start in range(0, STORM, 50):
+            delays_s += await asyncio.gather(*map(guess, range(start, start + 50)))
+        assert min(delays_s) > 0.05
+        for _ in range(500):
+            if secured.server.connections == 1:
+                break
+            await asyncio.sleep(0.01)
+        assert secured.server.connections == 1
+        await friend.ask(metadata())
+        friend.writer.close()
+
+    serve(
+        story,
+        {**SASL_PLAIN, "listeners": f"{listener}://127.0.0.1:0",
+         "ssl.keystore.location": str(store)},
+    )  # fmt: skip
+    lines = [text for text in caplog.messages if "the login failed" in text]
+    assert "more=" not in lines[0]
+    counted = [int(text.partition(" more=")[2].split()[0]) for text in lines[1:]]
+    assert 1 + sum(counted) == STORM
+    assert len(lines) <= 4
+    assert len(audited) == STORM
 
 
 def test_no_request_is_handled_before_the_login(caplog: pytest.LogCaptureFixture) -> None:

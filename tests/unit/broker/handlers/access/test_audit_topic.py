@@ -50,6 +50,7 @@ def test_a_denied_operation_becomes_a_record_with_all_fields() -> None:
         assert found.pop("time_ms") == node.environment.clock.now_ms()
         assert found == {
             "version": 1,
+            "event": "ACCESS",
             "broker_id": 7,
             "principal": "User:alice",
             "host": "10.0.0.7",
