@@ -91,6 +91,7 @@ class ToyReplicas:
         self.txn_markers: Any = ToyTxnMarkers(self)
         self.busy = False
         """True if a produce request has to wait."""
+        self.fetches_wait_for: asyncio.Event | None = None
         self.finished: list[ProduceRequest] = []
         self.unasked: list[tuple[PartitionId, BytesLike]] = []
         """Batches that were refused without being brought here."""
@@ -148,6 +149,8 @@ class ToyReplicas:
         self, spec: FetchSpec
     ) -> Mapping[PartitionId, FetchedPartition | SparklogError]:
         self.spec = spec
+        if self.fetches_wait_for is not None:
+            await self.fetches_wait_for.wait()
         outcomes: dict[PartitionId, FetchedPartition | SparklogError] = {}
         for where, at in spec.partitions.items():
             try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException, Producer
@@ -104,7 +106,9 @@ def logs_in(settings: dict[str, str]) -> bool:
     return True
 
 
-def test_grants_and_passwords_act_on_clients_until_they_are_gone(root: str, commands: Cli) -> None:
+def test_grants_and_passwords_act_on_clients_until_they_are_gone(
+    root: str, commands: Cli, tmp_path: Path
+) -> None:
     denied = "TOPIC_AUTHORIZATION_FAILED"
     with serving(root) as guarded:
         settings = guarded.client(ETL, FIRST)
@@ -122,10 +126,15 @@ def test_grants_and_passwords_act_on_clients_until_they_are_gone(root: str, comm
         commands.ok(*ADDED, stdin=SECOND.encode())
         eventually(lambda: not logs_in(settings), "the old password is wrong", WAIT_S)
         assert logs_in(guarded.client(ETL, SECOND))
-    with serving(root) as guarded:
+    # Brokers keep nothing outside of the root: others have the users and the ACLs from a copy.
+    copy = str(tmp_path / "copy")
+    shutil.copytree(root, copy)
+    commands.root = copy
+    with serving(copy) as guarded:
         settings = guarded.client(ETL, SECOND)
         producer = Producer({**settings, "message.timeout.ms": 10_000})
         assert sent(producer, "etl-1") == ""
+        assert sent(producer, "other") == denied
         assert not logs_in(guarded.client(ETL, FIRST))
         commands.ok("users", "--remove", ETL)
         eventually(lambda: not logs_in(settings), "the user is gone", WAIT_S)

@@ -15,6 +15,7 @@ from sparklog.broker.coordinator.partition_log import CoordinatorPartition
 from sparklog.broker.coordinator.runtime import CoordinatorRuntime
 from sparklog.broker.coordinator.txn_markers import PlacedMarker, TxnMarkers
 from sparklog.broker.node import incarnation
+from sparklog.broker.node.authorization import Authorization
 from sparklog.broker.node.incarnation import Incarnation
 from sparklog.broker.node.roles import RoleAssigner
 from sparklog.broker.partition.leader import LeaderPartition
@@ -246,6 +247,16 @@ def take_broken_links_for_dead_brokers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PeerChecks, "may_join", may_join)
 
 
+def keep_the_first_acls(patch: pytest.MonkeyPatch) -> None:
+    """Go on with the ACLs that a broker had when the reader was allowed."""
+    current = Authorization.current
+
+    def lazy(self: Authorization, image: Any) -> Any:
+        return current(self, image) if len(self._acls) < 1 else self._authorizer
+
+    patch.setattr(Authorization, "current", lazy)
+
+
 MUTANTS: dict[str, dict[str, Mutate]] = {
     "plain": {
         "skip-the-seal": skip_the_seal,
@@ -267,6 +278,7 @@ MUTANTS: dict[str, dict[str, Mutate]] = {
         "commit-what-was-aborted": commit_what_was_aborted,
         "write-markers-twice": write_markers_twice,
     },
+    "rights": {"keep-the-first-acls": keep_the_first_acls},
     "links": {"take-broken-links-for-dead-brokers": take_broken_links_for_dead_brokers},
     "members": {
         "answer-commits-before-they-are-durable": answer_commits_before_they_are_durable,

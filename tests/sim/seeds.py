@@ -143,6 +143,17 @@ def with_broken_links(seed: int) -> SimPlan:
     )
 
 
+def with_changing_rights(seed: int) -> SimPlan:
+    """Return the plan of a seed whose reader loses its right, and gets it back.
+
+    Faults end brokers and connections. A broker that is paused or cut off does not know better.
+    """
+    faults = ("kill", "kill-all", "stop", "stop-all", "break-connections")
+    return replace(
+        plan_of(seed), producers=1, pause_s=0.5, guarded=True, storm_s=15.0, faults=faults
+    )
+
+
 @dataclass(frozen=True)
 class Campaign:
     """The workload of a cluster's clients, and the seeds that tests run of it."""
@@ -160,6 +171,7 @@ CAMPAIGNS = {
     "acks-1": Campaign(with_leader_acks, range(20), range(2_000), range(20)),
     "members": Campaign(with_members, range(6), range(2_000), range(16, 46)),
     "links": Campaign(with_broken_links, range(24), range(2_000), range(14, 24)),
+    "rights": Campaign(with_changing_rights, range(4), range(1_000), range(3)),
     "consumers": Campaign(with_group_consumers, range(6), range(2_000), range(16, 46)),
 }
 

@@ -54,7 +54,8 @@ async def handle(
 ) -> Any:
     """Read what there is, or wait for it; every partition has its own error.
 
-    Topics are checked by `may_read`, if it is given, with those of the session.
+    Topics are checked by `may_read`, if it is given, with those of the session. If ACLs changed
+    while the request waited, they are checked again: a fetch may wait for minutes.
     """
     answer = ResponseBuilder.to(request)
     try:
@@ -70,12 +71,15 @@ async def handle(
             session_id=NO_SESSION,
             responses=(),
         )
-    found = _found(node.metadata.image, turn.wanted, may_read)
+    image = node.metadata.image
+    found = _found(image, turn.wanted, may_read)
     quota = _quota(node, request)
     most = node.throttle.most_at_once(quota, CONSUMER_BYTE_RATE, context)
     spec = _spec(node, request, turn, found, most)
     fetched = await node.replicas.fetch_service.fetch(spec)
     found |= turn.roused(fetched.keys() - spec.partitions.keys())
+    if may_read is not None and node.metadata.image.acls is not image.acls:
+        found |= _errors_of(found, _denied(node.metadata.image, found, may_read))
     outcomes = {
         key: where if isinstance(where, SparklogError) else fetched[where]
         for key, where in found.items()
@@ -149,6 +153,12 @@ def _denied(
         if isinstance(name, str) and not may_read(name, partitions):
             denied[key] = TopicAuthorizationFailed("the client may not read the topic")
     return denied
+
+
+def _errors_of(
+    found: Iterable[PartKey], denied: Mapping[TopicKey, Topic | SparklogError]
+) -> dict[PartKey, SparklogError]:
+    return {key: error for key in found if isinstance(error := denied.get(key[0]), SparklogError)}
 
 
 def _replica_id(request: Any) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+from sparklog.broker.handlers.access import access_of
 from sparklog.broker.handlers.guards import (
     DENIED,
     Gate,
@@ -16,6 +17,7 @@ from sparklog.broker.handlers.refusals import ITSELF, ItemList, refused, same
 from sparklog.broker.handlers.topic_guards import describable
 from sparklog.broker.runtime.request import CloseConnection
 from sparklog.core.errors import SparklogError
+from sparklog.protocol.api_keys import Api
 from sparklog.protocol.records.header import TRANSACTIONAL_BIT, has_attribute
 from sparklog.security.acls import AclOperation, ResourceType
 
@@ -84,11 +86,18 @@ def _closed(error: SparklogError) -> CloseConnection:
 
 
 async def fetch(call: GuardedCall) -> Any:
-    """Read the topics that the client may read. A session may name topics of earlier requests."""
-    may, read, topic = call.access.may, AclOperation.READ, ResourceType.TOPIC
+    """Read the topics that the client may read. A session may name topics of earlier requests.
+
+    The rights are the newest ones, also after the request has waited for records.
+    """
+    access, acls = call.access, call.image.acls
 
     def may_read(name: str, partitions: int) -> bool:
-        return may(read, topic, name, references=partitions)
+        nonlocal access, acls
+        newest = call.node.metadata.image.acls
+        if newest is not acls:
+            access, acls = access_of(call.node, call.context, Api.FETCH) or access, newest
+        return access.may(AclOperation.READ, ResourceType.TOPIC, name, references=partitions)
 
     return await call.proceed(may_read=may_read)
 

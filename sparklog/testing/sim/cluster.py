@@ -26,6 +26,13 @@ from sparklog.testing.history import (
     check_group,
     check_transactions,
 )
+from sparklog.testing.sim.access import CONFIGS as GUARDED_CONFIGS
+from sparklog.testing.sim.access import (
+    GUARDED_HOST,
+    AccessChanges,
+    AccessLog,
+    GuardedReader,
+)
 from sparklog.testing.sim.clients import TIMEOUTS_S, ClientSide, Recorder, SimConsumer, SimProducer
 from sparklog.testing.sim.faults import FAULTS, Nemesis
 from sparklog.testing.sim.groups import SimGroupConsumer, SimMember
@@ -70,6 +77,8 @@ class BrokerSide:
     broker_id: int
     address: Address
     environment: Environment
+    configs: tuple[tuple[str, str], ...] = ()
+    """Settings beside the usual ones."""
 
 
 MakeNode = Callable[[BrokerSide], SimNode]
@@ -100,6 +109,8 @@ class SimPlan:
     """Members of a classic group."""
     group_consumers: int = 0
     """Members of a group with the newer protocol."""
+    guarded: bool = False
+    """True: brokers have an authorizer, and a reader whose right comes and goes."""
     pause_s: float = 0.1
     """Average pause between two batches of one producer to one partition."""
     calm_s: float = 1.0
@@ -196,6 +207,7 @@ class SimCluster:
         self._transactional: list[SimTransactions] = []
         self.groups = {kind.group: GroupLog() for kind in (SimMember, SimGroupConsumer)}
         self._members: list[SimMember] = []
+        self.access = AccessLog(self.loop)
         self.nemesis = Nemesis(self, self.entropy("faults"))
 
     def entropy(self, purpose: str) -> SeededEntropy:
@@ -245,10 +257,13 @@ class SimCluster:
         environment = self.environment(
             broker.address.host, f"{broker.broker_id}/{len(broker.incarnations)}", process
         )
-        node = self._make_node(BrokerSide(broker.broker_id, broker.address, environment))
+        configs = GUARDED_CONFIGS if self.plan.guarded else ()
+        side = BrokerSide(broker.broker_id, broker.address, environment, configs)
+        node = self._make_node(side)
         broker.incarnations.append((process, node))
         self.nodes[process] = node
-        self.net.listen(broker.address, process, node.handle)
+        serve = self.access.observing(node.handle) if self.plan.guarded else node.handle
+        self.net.listen(broker.address, process, serve)
         process.spawn(self._incarnation(broker, process, node))
 
     async def _incarnation(self, broker: SimBroker, process: Process, node: SimNode) -> None:
@@ -300,6 +315,7 @@ class SimCluster:
             anomalies += check_transactions(log.transactions, log.reads)
             for group in self.groups.values():
                 anomalies += check_group(group)
+            self.complaints += self.access.faults()
         digest, steps, virtual_s = self.trace.digest(), self.loop.steps, self.loop.time()
         for process in self.loop.processes:
             process.kill()
@@ -401,6 +417,10 @@ class SimCluster:
         ]
         running += [member.run() for member in self._members]
         running += [consumer.run() for consumer in consumers]
+        if plan.guarded:
+            reader = GuardedReader(self.side(GUARDED_HOST), TOPIC, plan.partitions, final=False)
+            changes = AccessChanges(self.side("access"), self.access, TOPIC)
+            running += [reader.run(), changes.run()]
         return [asyncio.ensure_future(self._watched(client)) for client in running]
 
     def _committed_consumer(self, name: str, *, final: bool) -> CommittedConsumer:

@@ -73,7 +73,9 @@ class SimulatedBroker:
 
     def __init__(self, side: BrokerSide) -> None:
         """Create the node; `run` starts it."""
-        config = parse_broker_configs({**CONFIGS, "node.id": str(side.broker_id)})
+        config = parse_broker_configs(
+            {**CONFIGS, **dict(side.configs), "node.id": str(side.broker_id)}
+        )
         self.incarnations: list[WatchedReplicas] = []
         """The replicas of every incarnation, oldest first."""
         self.node = BrokerNode(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any
@@ -171,6 +172,32 @@ def test_fetch_session_applies_the_newest_acls_to_known_topics() -> None:
             assert not any(part.records for part in answer.responses[0].partitions)
         await grant(node, READS_A)
         assert fetched(await node.ask(later[3], ALICE)) == {topic_id: [NONE, NONE]}
+
+    tell_guarded(story)
+
+
+def test_a_fetch_that_waited_is_answered_by_the_newest_acls() -> None:
+    async def story(node: ToyNode) -> None:
+        await new_topic(node, "a")
+        await new_topic(node, "b")
+        await grant(node, READS_A, (Do.READ, Kind.TOPIC, "b"))
+        news = node.replicas.fetches_wait_for = asyncio.Event()
+        waiting = [
+            asyncio.create_task(node.ask(fetch(name, (0, 0)), user))
+            for name, user in (("a", ALICE), ("b", ALICE), ("a", ROOT), ("a", PEER))
+        ]
+        await asyncio.sleep(0)
+        await revoke_all(node)
+        await grant(node, (Do.READ, Kind.TOPIC, "b"))
+        await node.ask(produce("a", (0, batch(b"later"))), ROOT)
+        await node.ask(produce("b", (0, batch(b"later"))), ROOT)
+        news.set()
+        answers = await asyncio.gather(*waiting)
+        assert [list(fetched(answer).values()) for answer in answers] == [
+            [[DENIED]], [[NONE]], [[NONE]], [[NONE]],
+        ]  # fmt: skip
+        read = [bool(answer.responses[0].partitions[0].records) for answer in answers]
+        assert read == [False, True, True, True]
 
     tell_guarded(story)
 
