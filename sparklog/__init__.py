@@ -4,8 +4,8 @@ log = sparklog.open_log("file:///data/log")
 log.create_topic("flights", partitions=3)
 log.partition("flights", 0).append([pyarrow.record_batch({"value": [b"hello"]})])
 
-`Admin`, `Producer` and `Consumer` reach the brokers that serve a log. They are imported at their
-first use, so a log under a root needs no Kafka client.
+`query(log, "SELECT …")` is SQL over topics. `Admin`, `Producer` and `Consumer` reach the brokers
+that serve a log. They are imported at their first use, so a log under a root needs no Kafka client.
 """
 
 from __future__ import annotations
@@ -36,12 +36,14 @@ __all__ = [
     "Topic",
     "TopicPartition",
     "open_log",
+    "query",
 ]
 
 _MODULES = {
     "Admin": "sparklog.client.admin",
     "Consumer": "sparklog.client.consumer",
     "Producer": "sparklog.client.producer",
+    "query": "sparklog.sql.query",
 }
 
 

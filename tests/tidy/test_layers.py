@@ -23,6 +23,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("broker", "client"),
     ("sparklog",),  # the package's own list of public names
     ("spark",),
+    ("sql",),
     ("cli", "console"),
     ("jobs",),
 )

@@ -15,7 +15,7 @@ from tests.tidy.tree import ROOT, tracked_files
 TOP = {"sparklog", "pyspark_sparklog.py", "pytest_sparklog.py"}
 PACKAGES = {
     *("broker", "cli", "client", "cluster", "coordinator", "core", "docs", "log", "protocol"),
-    *("security", "shipped", "spark", "store", "testing"),
+    *("security", "shipped", "spark", "sql", "store", "testing"),
 }
 FILES = {"__init__.py", "py.typed"}
 KIT = {

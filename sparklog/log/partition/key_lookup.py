@@ -6,7 +6,7 @@ one page of the filter. Of the other segments it reads the key column.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Final
@@ -105,6 +105,27 @@ def find_key(
             filtered=found.filtered + len(bounded) - len(wanted),
         )
     return replace(found, records=tuple(parts))
+
+
+def may_have_key(
+    store: ObjectStore,
+    pool: Executor,
+    layout: PartitionLayout,
+    segments: Mapping[Entry, Segment],
+    keys: Iterable[bytes],
+) -> list[Entry]:
+    """Return the entries, in their order, that may have one of the keys.
+
+    Cost: a page of each filter for every key that is within the segment's bounds.
+
+    Raises:
+        DataCorrupt: a filter is damaged or missing.
+    """
+    found: set[Entry] = set()
+    for key in keys:
+        bounded = {e: s for e, s in segments.items() if e not in found and _within_bounds(s, key)}
+        found.update(_unfiltered(store, pool, layout, bounded, key))
+    return [entry for entry in segments if entry in found]
 
 
 def _within_bounds(segment: Segment, key: bytes) -> bool:

@@ -71,7 +71,7 @@ class LiveTailReader:
     def __init__(
         self,
         wanted: TailRequest,
-        open_log: Callable[[], Log],
+        open_log: Callable[[], Log] | None,
         reader: Callable[[PartitionLog], SegmentReader],
         lost: Callable[[str], None],
         clock: Clock = SYSTEM_CLOCK,
@@ -82,7 +82,7 @@ class LiveTailReader:
 
         Args:
             `wanted`: the records.
-            `open_log`: the log they are in.
+            `open_log`: the log they are in; None reads from leaders alone.
             `reader`: reads segments of its partitions.
             `lost`: called with records that are gone; raises if that is to fail.
             `clock`: for the waiting.
@@ -153,6 +153,11 @@ class LiveTailReader:
     def _from_segments(self, trouble: SparklogError) -> Iterator[pa.RecordBatch]:
         span = self._wanted.span
         place = span.topic_partition
+        if self._open_log is None:
+            if not isinstance(trouble, Unavailable):
+                self._lost(f"Offsets of {place} from {self._at} on were to be read: {trouble}")
+                self._at = span.end_offset
+            return
         log = self._open_log()
         image = log.refresh()
         topic = image.topics.get(place.topic)

@@ -25,8 +25,8 @@ from sparklog.spark.source.offset_options import (
     OffsetLimit,
     spell,
 )
-from sparklog.spark.source.options import Assign, Selection, Subscribe
 from sparklog.spark.source.readable_partition import ReadablePartition
+from sparklog.spark.source.selection import Assign, Selection, Subscribe
 
 Views = Mapping[TopicPartition, ReadablePartition]
 TimeLookup = Callable[[TopicPartition, int], int | None]

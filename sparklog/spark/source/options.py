@@ -18,7 +18,6 @@ from sparklog.client.security import SecuritySettings
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.config.model import LONG_MAX
 from sparklog.core.errors import InvalidConfig
-from sparklog.core.types import TopicPartition
 from sparklog.spark.access.leaders import PartitionLeaders
 from sparklog.spark.access.log_access import (
     parse_bootstrap,
@@ -37,6 +36,7 @@ from sparklog.spark.source.offset_options import (
     parse_limit,
     parse_partitions,
 )
+from sparklog.spark.source.selection import Assign, Selection, Subscribe, SubscribePattern
 
 logger = logging.getLogger(__name__)
 
@@ -88,30 +88,6 @@ _TABLE_PROPERTY: Final = "provider"
 """Spark names it among a table's properties, which come as options when a table is made."""
 _DELAY: Final = re.compile(r"([0-9]+)\s*(us|ms|s|m|min|h|d)?")
 _DELAY_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-@dataclass(frozen=True, slots=True)
-class Subscribe:
-    """All partitions of these topics, also those added later."""
-
-    topics: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SubscribePattern:
-    """All partitions of the topics in whose name the pattern is found, also of later ones."""
-
-    pattern: str
-
-
-@dataclass(frozen=True, slots=True)
-class Assign:
-    """These partitions and no others."""
-
-    partitions: tuple[TopicPartition, ...]
-
-
-Selection = Subscribe | SubscribePattern | Assign
 
 
 @dataclass(frozen=True, slots=True)

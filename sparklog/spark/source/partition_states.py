@@ -25,8 +25,8 @@ from sparklog.log.partition.partition_log import PartitionLog
 from sparklog.log.partition.read_committed import TransactionOutcomes, decided
 from sparklog.spark.access.leaders import PartitionLeaders
 from sparklog.spark.source.offsets import select
-from sparklog.spark.source.options import Selection
 from sparklog.spark.source.readable_partition import ReadablePartition
+from sparklog.spark.source.selection import Selection
 
 LOOKS_AT_ONCE = 16
 DELETIONS_MET_MAX = 8

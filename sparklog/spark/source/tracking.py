@@ -13,8 +13,8 @@ from sparklog.cluster.log import Log
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.types import TopicPartition
 from sparklog.spark.access.leaders import PartitionLeaders
-from sparklog.spark.source.options import Selection
 from sparklog.spark.source.partition_states import PartitionLookup, PartitionStates, new_pool
+from sparklog.spark.source.selection import Selection
 
 FULL_LOOK_EVERY_S = 10.0
 """Interval of looks at manifests, too, without appends: a probe does not see that the log start

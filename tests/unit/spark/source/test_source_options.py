@@ -27,15 +27,13 @@ from sparklog.spark.source.offset_options import (
 from sparklog.spark.source.options import (
     KNOWN,
     WITHOUT_EFFECT,
-    Assign,
     SourceOptions,
-    Subscribe,
-    SubscribePattern,
     check_read_or_write_options,
     include_headers,
     parse_batch_options,
     parse_stream_options,
 )
+from sparklog.spark.source.selection import Assign, Subscribe, SubscribePattern
 
 A0, A1, B2 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 2)
 

@@ -1,0 +1,316 @@
+"""Runs one query on a DuckDB of its own, which reaches nothing but the topics of the query.
+
+The database is in memory. It has no access to files, extensions or the network, writes nothing to
+disk, and its settings are locked. Time, memory and rows are limited.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from threading import Timer
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from sparklog.core.counters import RequestCount
+from sparklog.core.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
+from sparklog.core.types import Closeable
+from sparklog.log.segment.unread_batches import Unread
+from sparklog.spark.source.readable_partition import ReadablePartition
+from sparklog.sql.decoded_views import (
+    FORMATS,
+    MACROS,
+    SAMPLE_ROWS,
+    fields_of,
+    json_view,
+    quoted,
+    text_view,
+)
+from sparklog.sql.explain import explained
+from sparklog.sql.filters import Unknown
+from sparklog.sql.record_scan import PartitionScan
+from sparklog.sql.scan_plan import plan_partition
+from sparklog.sql.statement import TableName, parse_statement, unknown_table
+from sparklog.sql.topic_table import QueryScans, TopicTable
+from sparklog.sql.topics import TopicReader
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+RESULT_ROWS: Final = 65_536
+"""Rows of a batch of a result."""
+PARTITIONS_SAMPLED: Final = 8
+_PLACE: Final = re.compile(r"\n*LINE (\d+): (.*)\n( *)(\^+)", re.DOTALL)
+_NO_TABLE: Final = re.compile(r"Table with name (.+?) does not exist!")
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLimits:
+    """The most that one query may use."""
+
+    timeout_s: float | None = None
+    memory_bytes: int = 1 << 30
+    """Of DuckDB, and again of the result."""
+    rows_max: int | None = None
+    """Rows of the result; the rest is cut off."""
+    threads: int | None = None
+    """None takes one for each core."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeRules:
+    """The rules for values that do not decode."""
+
+    strict: bool = True
+    """Fail at such a value in `json` and `text`; else it is null."""
+    unread: Unread = Unread.FAIL
+    """The action for unreadable batches."""
+
+
+class Query(Closeable):
+    """One query: parsed at once, run by `batches`."""
+
+    def __init__(
+        self,
+        topics: TopicReader,
+        text: str,
+        limits: QueryLimits | None = None,
+        rules: DecodeRules | None = None,
+    ) -> None:
+        """Parse the statement; nothing of a topic is read yet but its name.
+
+        Raises:
+            InvalidRequest: not one statement that reads. InvalidConfig: DuckDB is not installed.
+        """
+        _check_installed()
+        self._topics = topics
+        self._names = set(topics.names())
+        self._statement = parse_statement(text, self._names)
+        self._limits = QueryLimits() if limits is None else limits
+        self._rules = DecodeRules() if rules is None else rules
+        explains_only = self._statement.explains and not self._statement.analyzes
+        self._scans = QueryScans(plan_only=explains_only)
+        self._before = topics.counted()
+        self._connection: DuckDBPyConnection | None = None
+        self._timed_out = False
+        self.is_truncated = False
+        """True if the result has more rows than the limit."""
+
+    def close(self) -> None:
+        """Free DuckDB's memory."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def cancel(self) -> None:
+        """Stop the query, from any thread; `batches` then raises."""
+        self._scans.stopped.set()
+        connection = self._connection
+        if connection is not None:
+            connection.interrupt()
+
+    def spent(self) -> RequestCount:
+        """Return the requests to the store and the bytes since the query began."""
+        return self._topics.counted() - self._before
+
+    @property
+    def scans(self) -> QueryScans:
+        """Return the scans of the tables, for their counts."""
+        return self._scans
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the result; the first batch has the schema, and may have no rows.
+
+        Raises:
+            InvalidRequest: the query is wrong, or exceeds a limit; the message names the place.
+            UnknownTopicOrPartition: no such topic.
+            SparklogError: records cannot be read.
+        """
+        timer = None
+        if self._limits.timeout_s is not None:
+            timer = Timer(self._limits.timeout_s, self._time_out)
+            timer.daemon = True
+            timer.start()
+        try:
+            yield from self._limited()
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self.close()
+
+    def _limited(self) -> Iterator[pa.RecordBatch]:
+        left = self._limits.rows_max
+        for batch in self._results():
+            if left is not None and batch.num_rows > left:
+                self.is_truncated = True
+                yield batch.slice(0, left)
+                return
+            yield batch
+            left = None if left is None else left - batch.num_rows
+
+    def _results(self) -> Iterator[pa.RecordBatch]:
+        import duckdb  # noqa: PLC0415 - an extra, which only queries need
+
+        try:
+            self._connection = _connect(self._limits)
+            self._create_tables(self._connection)
+            self._connection.execute("SET lock_configuration = true")
+            if self._statement.explains:
+                yield self._explained(self._connection)
+                return
+            reader = self._connection.sql(self._statement.sql).to_arrow_reader(RESULT_ROWS)
+            yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+            yield from reader
+        except (duckdb.Error, pa.ArrowException, OSError, RuntimeError) as error:
+            raise self._converted(self._located(error)) from error
+
+    def _located(self, error: Exception) -> Exception:
+        """Return the error with its place in the statement, which DuckDB leaves out at first."""
+        import duckdb  # noqa: PLC0415 - as above
+
+        if self._connection is not None and isinstance(
+            error, (duckdb.BinderException, duckdb.CatalogException)
+        ):
+            try:
+                self._connection.execute(self._statement.sql).fetchall()
+            except duckdb.Error as located:
+                return located
+        return error
+
+    def _explained(self, connection: DuckDBPyConnection) -> pa.RecordBatch:
+        verb = "EXPLAIN ANALYZE" if self._statement.analyzes else "EXPLAIN"
+        plan = connection.execute(f"{verb} {self._statement.sql}").fetchall()
+        if self._scans.plan_only:
+            connection.execute(self._statement.sql).fetchall()
+        spent = self.spent() if self._statement.analyzes else None
+        return explained("\n".join(row[1] for row in plan), self._scans.scans, spent)
+
+    def _create_tables(self, connection: DuckDBPyConnection) -> None:
+        import duckdb  # noqa: PLC0415 - as above
+
+        connection.execute(MACROS)
+        for schema in FORMATS:
+            connection.execute(f"CREATE SCHEMA {schema}")
+        tables = list(self._statement.tables)
+        if self._statement.shows_all:
+            known = {table.name for table in tables}
+            tables += [TableName(n, n) for n in sorted(self._names - known)]
+        for table in tables:
+            source = TopicTable(
+                table.topic, table.moment, self._topics, self._scans, table.name, self._rules.unread
+            )
+            connection.register(table.name, source)
+            for schema in sorted(table.formats):
+                view = self._view(connection, schema, table, source)
+                connection.execute(f"CREATE VIEW {schema}.{quoted(table.name)} AS {view}")
+        for statement in duckdb.extract_statements(self._statement.sql):
+            if statement.type is not duckdb.StatementType.SELECT:
+                raise InvalidRequest(
+                    f"queries only read. statement={str(statement.type).rpartition('.')[2]}"
+                )
+
+    def _view(
+        self, connection: DuckDBPyConnection, schema: str, table: TableName, source: TopicTable
+    ) -> str:
+        strict = self._rules.strict
+        if schema == "text":
+            return text_view(table.name, strict=strict)
+        fields = fields_of(connection, self._sample(source))
+        return json_view(table.name, fields, strict=strict)
+
+    def _sample(self, source: TopicTable) -> pa.Array:
+        """Return values from both ends of some partitions."""
+        found: list[pa.Array] = []
+        states = source.states()
+        for place in sorted(states)[:PARTITIONS_SAMPLED]:
+            state = states[place]
+            start, end = state.log_start_offset, state.readable_end
+            middle = min(end, start + SAMPLE_ROWS)
+            for span in ((start, middle), (max(middle, end - SAMPLE_ROWS), end)):
+                plan = plan_partition(place, state, Unknown(), span)
+                scan = PartitionScan(
+                    plan,
+                    Unknown(),
+                    ["value"],
+                    self._topics,
+                    partial(_same, state),
+                    self._rules.unread,
+                )
+                found += [rows.column("value") for rows in scan.batches()]
+        return pa.concat_arrays(found) if found else pa.array([], pa.binary())
+
+    def _time_out(self) -> None:
+        self._timed_out = True
+        self.cancel()
+
+    def _converted(self, error: Exception) -> Exception:
+        """Return the error to raise for one of DuckDB's."""
+        if self._timed_out:
+            return InvalidRequest(
+                "the query was stopped at its time limit; narrow it with bounds on offset, "
+                f"partition, timestamp or key, or allow more. timeout_s={self._limits.timeout_s:g}"
+            )
+        if self._scans.stopped.is_set():
+            return InvalidRequest("the query was cancelled")
+        if self._scans.failure is not None:
+            return self._scans.failure
+        text = str(error)
+        if text.startswith("Out of Memory"):
+            return InvalidRequest(
+                "the query needs more memory than its limit; narrow it, or allow more. "
+                f"memory_bytes={self._limits.memory_bytes}"
+            )
+        missing = _NO_TABLE.search(text)
+        if missing is not None:
+            hint = unknown_table(missing[1].strip('"'), self._names)
+            place = _PLACE.search(text)
+            return UnknownTopicOrPartition(
+                f"no such topic; {hint} topic={missing[1]}{_spelled(place)}"
+            )
+        place = _PLACE.search(text)
+        return InvalidRequest(_one_line(text[: place.start()] if place else text) + _spelled(place))
+
+
+def _connect(limits: QueryLimits) -> DuckDBPyConnection:
+    import duckdb  # noqa: PLC0415 - as above
+
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "enable_external_access": "false",
+        "temp_directory": "",
+        "memory_limit": f"{limits.memory_bytes}B",
+        "preserve_insertion_order": "true",
+    }
+    if limits.threads is not None:
+        config["threads"] = limits.threads
+    connection = duckdb.connect(":memory:", config=config)
+    for setting in ("python_enable_replacements = false", "TimeZone = 'UTC'"):
+        connection.execute(f"SET {setting}")
+    return connection
+
+
+def _same(state: ReadablePartition) -> ReadablePartition:
+    return state
+
+
+def _check_installed() -> None:
+    try:
+        import duckdb  # noqa: F401, PLC0415 - as above
+    except ImportError as error:
+        raise InvalidConfig("queries need DuckDB: pip install 'sparklog[sql]'") from error
+
+
+def _spelled(place: re.Match[str] | None) -> str:
+    """Return the place of an error: its line and column, and the words there."""
+    if place is None:
+        return ""
+    number, content, indent, mark = place.groups()
+    column = len(indent) - len(f"LINE {number}: ")
+    near = content[column : column + len(mark)]
+    return f" line={number} column={column + 1} near={near!r}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,218 @@
+"""Topics that queries read: under a root with the leaders' records, or through brokers alone.
+
+The states of partitions and the leaders' records come from the same code as in Spark's source, so
+both give the same records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from sparklog.client.security import SecuritySettings
+from sparklog.cluster.log import Log
+from sparklog.core.counters import NOTHING, RequestCount
+from sparklog.core.errors import InvalidRequest, SparklogError
+from sparklog.core.types import Closeable, TopicPartition
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.manifest.manifest import Manifest
+from sparklog.log.manifest.view import PartitionView
+from sparklog.spark.access.leaders import PartitionLeaders
+from sparklog.spark.source.partition_states import PartitionLookup, PartitionStates
+from sparklog.spark.source.readable_partition import ReadablePartition
+from sparklog.spark.source.selection import Subscribe
+
+LOOKS_AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The moment whose records a table has; by default the present."""
+
+    snapshot: str | None = None
+    """The name of a snapshot."""
+    timestamp_ms: int | None = None
+    """Only records before the first one with a later timestamp, in each partition."""
+
+
+PRESENT: Final = Moment()
+
+States = Mapping[TopicPartition, ReadablePartition]
+
+
+class TopicReader(Protocol):
+    """Looks at topics. A query calls it from several threads."""
+
+    committed_only: bool
+    security: SecuritySettings | None
+    log: Log | None
+    """The log with the objects; None if only brokers are asked."""
+    pool: Executor
+
+    def names(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+
+    def states(self, topic: str, moment: Moment) -> States:
+        """Return what each partition of a topic holds.
+
+        Raises:
+            UnknownTopicOrPartition: no such topic. ResourceNotFound: no such snapshot.
+            Unavailable: the store or the leaders do not respond.
+        """
+
+    def counted(self) -> RequestCount:
+        """Return the requests to the store and the bytes so far."""
+
+
+class RootTopics(Closeable):
+    """The topics under a root, with the records that leaders have not flushed yet."""
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        committed_only: bool = False,
+        includes_unflushed: bool = True,
+        security: SecuritySettings | None = None,
+        bootstrap: str | None = None,
+    ) -> None:
+        """Read `log`, which the caller closes.
+
+        Args:
+            log: the log.
+            committed_only: leave out records of aborted and open transactions.
+            includes_unflushed: ask leaders for the records that no segment has yet.
+            security: TLS and SASL for the brokers; None takes those of the process.
+            bootstrap: brokers; None takes those that the metadata names.
+        """
+        self.committed_only = committed_only
+        self.security = security
+        self.log: Log | None = log
+        self._log = log
+        self._bootstrap = bootstrap
+        self._includes_unflushed = includes_unflushed
+        self.pool: Executor = ThreadPoolExecutor(LOOKS_AT_ONCE, "sparklog-sql")
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self.pool.shutdown(wait=False, cancel_futures=True)
+
+    def names(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+        return sorted(self._log.topics())
+
+    def states(self, topic: str, moment: Moment) -> States:
+        """Return what each partition of a topic holds. Raises as `TopicReader.states`."""
+        leaders = None
+        if self._includes_unflushed and moment.snapshot is None:
+            leaders = PartitionLeaders(
+                self._bootstrap, committed_only=self.committed_only, security=self.security
+            )
+        try:
+            found = PartitionLookup(
+                self._log,
+                Subscribe((topic,)),
+                self.pool,
+                leaders,
+                committed_only=self.committed_only,
+                pinned=moment.snapshot,
+            ).take()
+            if moment.timestamp_ms is None:
+                return dict(found.views)
+            return {p: _until(found, p, moment.timestamp_ms) for p in found.views}
+        finally:
+            if leaders is not None:
+                leaders.close()
+
+    def counted(self) -> RequestCount:
+        """Return the requests to the store and the bytes so far."""
+        counters = getattr(self._log.store, "counters", None)
+        if counters is None:
+            return NOTHING
+        return sum(counters.by_kind().values(), NOTHING)
+
+
+class BrokerTopics(Closeable):
+    """The topics that brokers serve, read through the brokers alone."""
+
+    log: Log | None = None
+
+    def __init__(
+        self, bootstrap: str, *, committed_only: bool = False, settings: Mapping[str, str]
+    ) -> None:
+        """Connect to `bootstrap` with the settings of TLS and SASL.
+
+        Raises:
+            InvalidRequest: not host:port. InvalidConfig: a wrong setting.
+        """
+        from sparklog.client.admin import Admin  # noqa: PLC0415 - a root needs no Kafka client
+
+        self.committed_only = committed_only
+        self.security: SecuritySettings | None = SecuritySettings(settings)
+        self._bootstrap = bootstrap
+        self._admin = Admin(bootstrap, settings=settings)
+        self.pool: Executor = ThreadPoolExecutor(LOOKS_AT_ONCE, "sparklog-sql")
+
+    def close(self) -> None:
+        """Stop the threads and close the connections."""
+        self.pool.shutdown(wait=False, cancel_futures=True)
+        self._admin.close()
+
+    def names(self) -> list[str]:
+        """Return the names of all topics, sorted. Raises Unavailable."""
+        return self._admin.topic_names()
+
+    def states(self, topic: str, moment: Moment) -> States:
+        """Return what each partition of a topic holds. Raises as `TopicReader.states`."""
+        from sparklog.client.values import EARLIEST, LATEST  # noqa: PLC0415 - likewise
+
+        if moment.snapshot is not None:
+            raise InvalidRequest(
+                "a snapshot is read from the storage; give the root, not brokers. "
+                f"snapshot={moment.snapshot}"
+            )
+        known = self._admin.topic(topic)
+        places = [TopicPartition(topic, number) for number in range(known.partitions)]
+        starts = self._offsets(dict.fromkeys(places, EARLIEST))
+        ends = self._offsets(dict.fromkeys(places, LATEST))
+        if moment.timestamp_ms is not None:
+            later = self._offsets(dict.fromkeys(places, moment.timestamp_ms + 1))
+            ends = {p: later[p] if later[p] >= 0 else end for p, end in ends.items()}
+        return {
+            place: ReadablePartition(
+                _unstored(PartitionLayout(topic, known.topic_id, place.partition), starts[place]),
+                max(starts[place], ends[place]),
+                starts[place],
+                self._bootstrap,
+            )
+            for place in places
+        }
+
+    def counted(self) -> RequestCount:
+        """Return nothing: brokers are asked, not the store."""
+        return NOTHING
+
+    def _offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        found = {}
+        answers = self._admin.offsets(wanted, committed_only=self.committed_only)
+        for place, answer in answers.items():
+            if isinstance(answer, SparklogError):
+                raise answer
+            found[place] = answer.offset
+        return found
+
+
+def _unstored(layout: PartitionLayout, start: int) -> PartitionView:
+    """Return a view without objects: all records are beyond them."""
+    return PartitionView(layout, Manifest(log_start_offset=start, end_offset=start))
+
+
+def _until(found: PartitionStates, place: TopicPartition, timestamp_ms: int) -> ReadablePartition:
+    state = found.views[place]
+    end = found.offset_at_time(place, timestamp_ms + 1)
+    if end is None or end >= state.readable_end:
+        return state
+    end = max(end, state.log_start_offset)
+    return replace(state, readable_end=end, stored_end=min(state.stored_end, end))
