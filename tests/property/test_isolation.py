@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog.client.batch_fetcher import FetchedBatches
+from sparklog.client.batch_fetcher import FetchedBatches, kept
 from sparklog.log.effects import run
 from sparklog.log.manifest.change import absorb_tail, change
 from sparklog.log.manifest.view import PartitionView
@@ -20,7 +20,6 @@ from sparklog.log.tail.to_segment import build_flush
 from sparklog.protocol.records.control import EndTransactionMarker, encode_end_transaction
 from sparklog.protocol.records.memory_records import split_batches
 from sparklog.protocol.records.record_batch import BatchSettings, encode
-from sparklog.spark.source.live_tail import kept
 from tests.harness.source_logs import batch_reader, new_log, rows_of
 
 PRODUCERS = (7, 8, 9)

@@ -20,6 +20,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("protocol", "security", "store"),
     ("log",),
     ("coordinator", "cluster"),
+    ("registry",),
     ("broker", "client"),
     ("sparklog",),  # the package's own list of public names
     ("spark",),

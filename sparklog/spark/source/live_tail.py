@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from sparklog.client.batch_fetcher import PATIENCE_S, FetchedBatches, FetchedSpan, fetch_span
+from sparklog.client.batch_fetcher import PATIENCE_S, FetchedSpan, fetch_span, kept
 from sparklog.client.security import SecuritySettings
 from sparklog.cluster.log import Log
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
@@ -36,11 +36,9 @@ from sparklog.log.partition.partition_log import PartitionLog
 from sparklog.log.partition.read_committed import decided
 from sparklog.log.partition.segment_reader import SegmentReader
 from sparklog.log.segment.unread_batches import Unread, report_unreadable
-from sparklog.protocol.records.control import end_transaction, read_control
 from sparklog.protocol.records.decoder import decode_runs, read_headers
 from sparklog.protocol.records.header import INT32_MAX, check_crc
 from sparklog.protocol.records.memory_records import BatchSlice
-from sparklog.protocol.records.record_batch import decode
 from sparklog.spark.access.leaders import REQUEST_TIMEOUT_S, connect_brokers, registered
 
 logger = logging.getLogger(__name__)
@@ -201,26 +199,6 @@ class LiveTailReader:
             return
         yield from reader.read_committed(view, self._at, end, columns, known, unread=self._unread)
         self._at = end
-
-
-def kept(fetched: FetchedBatches, committed_only: bool) -> list[BatchSlice]:
-    """Return the batches of records, as a consumer of Kafka picks them. Source: KIP-98."""
-    if not committed_only:
-        return [batch for batch in fetched.batches if not batch.header.is_control]
-    begins = sorted(fetched.aborted, key=lambda one: one[1], reverse=True)
-    dropped: set[int] = set()
-    kept = []
-    for batch in fetched.batches:
-        header = batch.header
-        while begins and begins[-1][1] <= header.last_offset:
-            dropped.add(begins.pop()[0])
-        if header.is_control:
-            markers = map(end_transaction, read_control(decode(batch.data)))
-            if any(marker is not None and not marker.is_commit for marker in markers):
-                dropped.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in dropped):
-            kept.append(batch)
-    return kept
 
 
 def _decoded(

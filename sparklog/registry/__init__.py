@@ -1,0 +1,1 @@
+"""Schema registry: subjects, versions and compatibility, by Confluent's REST API."""

@@ -1,0 +1,1 @@
+"""Avro, JSON Schema and Protobuf: parsing, canonical texts and compatibility."""

@@ -1,0 +1,1 @@
+"""The REST API of the registry. Needs the extra `registry`."""

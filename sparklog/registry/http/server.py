@@ -1,0 +1,215 @@
+"""The server of the REST API: Starlette's routes over `api`, served by uvicorn.
+
+Handlers run in threads, so that a slow store does not stop others. A body over the limit is refused
+before it is read to its end. The API has no login: SECURITY.md says what protects it.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from sparklog.core.errors import InvalidConfig, OutcomeUnknown, SparklogError
+from sparklog.registry import refusal
+from sparklog.registry.http import api
+from sparklog.registry.http.request import BODY_BYTES_MAX, ApiRequest
+from sparklog.registry.refusal import RegistryRefused
+from sparklog.registry.registry import SchemaRegistry
+from sparklog.registry.schema import compact_json
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+logger = logging.getLogger(__name__)
+
+CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+ACCEPTED: Final = frozenset(
+    {
+        CONTENT_TYPE, "application/vnd.schemaregistry+json", "application/json",
+        "application/octet-stream", "",
+    }
+)  # fmt: skip
+DEFAULT_PORT: Final = 8081
+IDLE_S: Final = 60
+CONNECTIONS_MAX: Final = 500
+"""Connections beyond it get 503."""
+BACKLOG: Final = 128
+
+Routes = Mapping[str, Mapping[str, api.Handler]]
+
+ROUTES: Final[Routes] = {
+    "/": {"GET": api.root},
+    "/contexts": {"GET": api.contexts},
+    "/schemas/types": {"GET": api.schema_types},
+    "/schemas/ids/{id}": {"GET": api.schema_by_id},
+    "/schemas/ids/{id}/schema": {"GET": api.text_by_id},
+    "/schemas/ids/{id}/subjects": {"GET": api.subjects_of_id},
+    "/schemas/ids/{id}/versions": {"GET": api.versions_of_id},
+    "/schemas/guids/{guid}": {"GET": api.schema_by_guid},
+    "/schemas/guids/{guid}/ids": {"GET": api.ids_of_guid},
+    "/subjects": {"GET": api.subjects},
+    "/subjects/{subject}": {"POST": api.look_up, "DELETE": api.delete_subject},
+    "/subjects/{subject}/versions": {"GET": api.versions, "POST": api.register},
+    "/subjects/{subject}/versions/{version}": {
+        "GET": api.version,
+        "DELETE": api.delete_version,
+    },
+    "/subjects/{subject}/versions/{version}/schema": {"GET": api.text_of_version},
+    "/subjects/{subject}/versions/{version}/referencedby": {"GET": api.referenced_by},
+    "/compatibility/subjects/{subject}/versions": {"POST": api.compatibility},
+    "/compatibility/subjects/{subject}/versions/{version}": {"POST": api.compatibility},
+    "/config": {"GET": api.config, "PUT": api.put_config, "DELETE": api.delete_config},
+    "/config/{subject}": {"GET": api.config, "PUT": api.put_config, "DELETE": api.delete_config},
+    "/mode": {"GET": api.mode, "PUT": api.put_mode, "DELETE": api.delete_mode},
+    "/mode/{subject}": {"GET": api.mode, "PUT": api.put_mode, "DELETE": api.delete_mode},
+}
+
+
+class EncodedPath:
+    """Routes by the path as it was sent, so that a subject may have an encoded slash."""
+
+    def __init__(self, app: Any) -> None:
+        """Wrap an ASGI application."""
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one connection's request."""
+        if scope["type"] == "http":
+            raw = scope.get("raw_path") or scope["path"].encode()
+            scope = {**scope, "path": raw.decode("latin-1")}
+        await self._app(scope, receive, send)
+
+
+def application(registry: SchemaRegistry) -> Starlette:
+    """Return the ASGI application over a registry."""
+    from starlette.applications import Starlette  # noqa: PLC0415 - of the extra `registry`
+    from starlette.middleware import Middleware  # noqa: PLC0415
+    from starlette.routing import Route  # noqa: PLC0415
+
+    routes = [
+        Route(path, _endpoint(registry, handlers), methods=list(handlers))
+        for path, handlers in ROUTES.items()
+    ]
+    errors: dict[Any, Any] = {404: _no_such_path, 405: _no_such_path, 500: _failed}
+    return Starlette(routes=routes, exception_handlers=errors, middleware=[Middleware(EncodedPath)])
+
+
+def _endpoint(
+    registry: SchemaRegistry, handlers: Mapping[str, api.Handler]
+) -> Callable[[Request], Any]:
+    from starlette.concurrency import run_in_threadpool  # noqa: PLC0415
+
+    async def endpoint(request: Request) -> Response:
+        handler = handlers["GET" if request.method == "HEAD" else request.method]
+        try:
+            body = await _body(request)
+            asked = ApiRequest(_unquoted(request.path_params), dict(request.query_params), body)
+            found = await run_in_threadpool(handler, registry, asked)
+        except SparklogError as error:
+            return _refusal(error)
+        return _response(200, found)
+
+    return endpoint
+
+
+def _unquoted(path: Mapping[str, str]) -> dict[str, str]:
+    from urllib.parse import unquote  # noqa: PLC0415
+
+    return {name: unquote(value) for name, value in path.items()}
+
+
+async def _body(request: Request) -> bytes:
+    if request.method not in ("POST", "PUT"):
+        return b""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in ACCEPTED:
+        raise RegistryRefused(415, f"HTTP 415 Unsupported Media Type: {kind[:100]!r}")
+    data = bytearray()
+    async for part in request.stream():
+        data += part
+        if len(data) > BODY_BYTES_MAX:
+            raise RegistryRefused(413, f"the body is too large: at most {BODY_BYTES_MAX} bytes")
+    return bytes(data)
+
+
+def _response(status: int, value: Any) -> Response:
+    from starlette.responses import Response  # noqa: PLC0415
+
+    text = value if isinstance(value, api.SchemaText) else compact_json(value)
+    return Response(text, status, media_type=CONTENT_TYPE)
+
+
+def _refusal(error: SparklogError) -> Response:
+    if isinstance(error, RegistryRefused):
+        return _response(error.status, {"error_code": error.code, "message": str(error)})
+    if isinstance(error, OutcomeUnknown):
+        text = f"Error in the backend data store: look before trying again: {error}"
+    else:
+        text = f"Error in the backend data store: {error}"
+    logger.warning("a request failed: %s", error)
+    return _response(500, {"error_code": refusal.STORE_ERROR, "message": text})
+
+
+async def _no_such_path(request: Request, error: Exception) -> Response:
+    status = int(getattr(error, "status_code", 404))
+    return _response(status, {"error_code": status, "message": f"HTTP {status}"})
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return _response(500, {"error_code": 500, "message": "Internal Server Error"})
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; port 0 takes a free one.
+
+    Raises:
+        OSError: the address is in use, or not this machine's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((host, port))
+        made.listen(BACKLOG)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def serve_forever(registry: SchemaRegistry, listening: Sequence[socket.socket]) -> None:
+    """Serve until a signal to end; requests that have begun are finished."""
+    import uvicorn  # noqa: PLC0415 - of the extra `registry`
+
+    config = uvicorn.Config(
+        application(registry),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=CONNECTIONS_MAX,
+        timeout_keep_alive=IDLE_S,
+        timeout_graceful_shutdown=10,
+    )
+    uvicorn.Server(config).run(sockets=list(listening))
+
+
+def check_libraries() -> None:
+    """Check that the extra is installed.
+
+    Raises:
+        InvalidConfig: a library is missing.
+    """
+    import importlib  # noqa: PLC0415
+
+    for name in ("starlette", "uvicorn", "jsonschema", "google.protobuf"):
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as missing:
+            raise InvalidConfig(
+                "the registry needs more libraries: pip install 'sparklog[registry]'. "
+                f"missing={missing.name}"
+            ) from missing

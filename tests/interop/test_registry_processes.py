@@ -1,0 +1,135 @@
+"""Registry processes: two at once, one of them killed, and serializers of confluent-kafka."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import (
+    Schema,
+    SchemaRegistryClient,
+    header_schema_id_serializer,
+    prefix_schema_id_serializer,
+)
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf.timestamp_pb2 import Timestamp
+
+SCHEMAS = 1000
+URL = re.compile(r"http://\S+")
+AVRO = '{"type":"record","name":"User","fields":[{"name":"name","type":"string"}]}'
+JSON = (
+    '{"title":"User","type":"object","properties":{"name":{"type":"string"}},'
+    '"additionalProperties":false}'
+)
+
+
+class RegistryProcess:
+    """`sparklog registry --serve` over a root."""
+
+    def __init__(self, root: Path) -> None:
+        command = [sys.executable, "-m", "sparklog.cli", "registry", "--serve"]
+        self.process = subprocess.Popen(
+            [*command, "--root", str(root), "--port", "0"], stdout=subprocess.PIPE
+        )
+
+    def url(self) -> str:
+        assert self.process.stdout is not None
+        found = URL.search(self.process.stdout.readline().decode())
+        assert found is not None
+        return found[0]
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        code = self.process.wait(30)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return code
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("registry")
+
+
+@pytest.fixture(scope="module")
+def registries(root: Path) -> Iterator[list[RegistryProcess]]:
+    made = [RegistryProcess(root) for _ in range(2)]
+    yield made
+    for one in made:
+        if one.process.poll() is None:
+            assert one.end() in (0, -signal.SIGTERM)
+
+
+@pytest.fixture(scope="module")
+def urls(registries: list[RegistryProcess]) -> list[str]:
+    return [one.url() for one in registries]
+
+
+@pytest.mark.parametrize("framing", [prefix_schema_id_serializer, header_schema_id_serializer])
+def test_serializers_write_and_read_each_format(urls: list[str], framing: Any) -> None:
+    writing, reading = (SchemaRegistryClient({"url": url}) for url in urls)
+    value = {"name": "Ada"}
+    moment = Timestamp(seconds=7)
+    conf = {"schema.id.serializer": framing}
+    pairs: list[tuple[str, Any, Any, Any]] = [
+        ("avro", AvroSerializer(writing, AVRO, conf=conf), AvroDeserializer(reading), value),
+        (
+            "json", JSONSerializer(JSON, writing, conf=conf),
+            JSONDeserializer(None, schema_registry_client=reading), value,
+        ),
+        (
+            "protobuf", ProtobufSerializer(Timestamp, writing, conf=conf),
+            ProtobufDeserializer(Timestamp, schema_registry_client=reading), moment,
+        ),
+    ]  # fmt: skip
+    for topic, serializer, deserializer, given in pairs:
+        headers: list[tuple[str, Any]] = []
+        context = SerializationContext(topic, MessageField.VALUE, headers)
+        data = serializer(given, context)
+        assert (data[:1] == b"\x00") == (framing is prefix_schema_id_serializer)
+        assert [name for name, _ in headers] == (
+            [] if framing is prefix_schema_id_serializer else ["__value_schema_id"]
+        )
+        assert deserializer(data, context) == given
+
+
+def test_two_registries_lose_no_schema_when_one_is_killed(
+    registries: list[RegistryProcess], urls: list[str], root: Path
+) -> None:
+    clients = [SchemaRegistryClient({"url": url, "max.retries": 0}) for url in urls]
+
+    def register(number: int) -> tuple[int, str] | None:
+        if number == SCHEMAS * 2 // 3:
+            registries[1].process.kill()
+        text = json.dumps({"type": "record", "name": f"R{number}", "fields": []})
+        for client in (clients[number % 2], clients[0]):
+            try:
+                made = client.register_schema_full_response(f"s{number}", Schema(text, "AVRO"))
+            except Exception:
+                continue
+            return int(made.schema_id or 0), text
+        return None
+
+    with ThreadPoolExecutor(16) as pool:
+        made = list(pool.map(register, range(SCHEMAS)))
+    registries[1].process.wait(30)
+    acknowledged = dict(one for one in made if one is not None)
+    assert len(acknowledged) == SCHEMAS, "each schema has an id of its own, and none was lost"
+    third = RegistryProcess(root)
+    fresh = SchemaRegistryClient({"url": third.url()})
+    assert len(fresh.get_subjects()) >= SCHEMAS
+    for number in list(acknowledged)[:: SCHEMAS // 50]:
+        found = fresh.get_schema(number).schema_str
+        assert json.loads(found or "") == json.loads(acknowledged[number])
+    assert third.end() in (0, -signal.SIGTERM)
