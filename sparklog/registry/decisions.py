@@ -92,6 +92,9 @@ def register(state: RegistryState, candidate: Candidate, parsed_of: ParsedOf) ->
             refusal.OPERATION_NOT_PERMITTED,
             f"Subject {subject} is {'not in import mode' if importing else 'in import mode'}",
         )
+    for ref in content.references:
+        if state.version(ref.subject, ref.version) is None:  # it was there before
+            raise refusal.invalid_schema(f"a reference is gone: {ref.subject} {ref.version}")
     if importing:
         return _imported(state, candidate)
     known = next((v for v in state.versions(subject) if v.content.guid == content.guid), None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from threading import Lock, RLock
 from typing import Any, Final, TypeVar
 
@@ -21,7 +21,7 @@ from sparklog.registry.records import RegistryRecord, decode_record, encode_reco
 from sparklog.registry.references import concrete, referred_texts
 from sparklog.registry.refusal import RegistryRefused
 from sparklog.registry.schema import SchemaContent
-from sparklog.registry.schema_log import SchemaLog
+from sparklog.registry.schema_log import Row, SchemaLog
 from sparklog.registry.state import RegistryState
 
 logger = logging.getLogger(__name__)
@@ -33,6 +33,8 @@ PARSED_MAX: Final = 1000
 """Parsed schemas that are kept."""
 
 Result = TypeVar("Result")
+_ParsedKey = tuple[SchemaContent, tuple[tuple[str, str], ...]]
+"""A schema, and the texts that it refers to."""
 Decide = Callable[[RegistryState, ParsedOf], Decision]
 
 
@@ -58,11 +60,12 @@ class SchemaRegistry:
         self._state = RegistryState()
         self._end = 0
         self._lock = RLock()
-        """Guards the state, its end and the parsed schemas."""
+        """Guards the state, its end and the parsed schemas; never held during a request."""
+        self._reading = Lock()
         self._writer = Lock()
         self._queue: list[_Change] = []
         self._queue_lock = Lock()
-        self._parsed: OrderedDict[SchemaContent, ParsedSchema] = OrderedDict()
+        self._parsed: OrderedDict[_ParsedKey, ParsedSchema] = OrderedDict()
 
     def close(self) -> None:
         """Release the log's connections."""
@@ -74,9 +77,9 @@ class SchemaRegistry:
         With `fresh` it sees each change that was acknowledged before, by any process. Cost: one
         request, or none without `fresh`.
         """
+        if fresh:
+            self._refresh()
         with self._lock:
-            if fresh:
-                self._refresh()
             return asked(self._state)
 
     def content(self, context: str, schema_id: int) -> SchemaContent | None:
@@ -100,17 +103,21 @@ class SchemaRegistry:
             RegistryRefused: it, or one that it refers to, is not valid.
         """
         with self._lock:
-            found = self._parsed.get(content)
-            if found is not None:
-                self._parsed.move_to_end(content)
-                return found
             texts = referred_texts(self._state, content)
+            key = (content, tuple(texts.items()))
+            found = self._parsed.get(key)
+            if found is not None:
+                self._parsed.move_to_end(key)
+                return found
         made = parse_schema(content, texts)
+        self._keep(key, made)
+        return made
+
+    def _keep(self, key: _ParsedKey, parsed: ParsedSchema) -> None:
         with self._lock:
-            self._parsed[content] = made
+            self._parsed[key] = parsed
             if len(self._parsed) > PARSED_MAX:
                 self._parsed.popitem(last=False)
-        return made
 
     def referred(self, content: SchemaContent) -> dict[str, str]:
         """Return the texts that a schema needs, by name. Raises RegistryRefused."""
@@ -135,8 +142,7 @@ class SchemaRegistry:
         normalize = normalize or bool(normalizes)
         parsed = self.parsed(settled)
         stored = decisions.with_text(settled, parsed, normalize=normalize)
-        with self._lock:
-            self._parsed.setdefault(stored, parsed)
+        self._keep((stored, tuple(self.referred(stored).items())), parsed)
         return Candidate(subject, stored, parsed, normalize, schema_id, version)
 
     def change(self, decide: Decide) -> Any:
@@ -187,8 +193,8 @@ class SchemaRegistry:
         """
         records: list[RegistryRecord] = []
         results: list[tuple[_Change, Any, Exception | None]] = []
+        self._refresh()
         with self._lock:
-            self._refresh()
             with self._state.trial():
                 for change in changes:
                     try:
@@ -214,13 +220,28 @@ class SchemaRegistry:
         return True
 
     def _refresh(self) -> None:
-        end, rows = self._log.read(self._end)
-        for key, value in rows:
-            try:
-                record = decode_record(key, value)
-            except DataCorrupt as error:
-                logger.warning("passing over a record: %s", error)
-                continue
-            if record is not None:
-                self._state.apply(record)
-        self._end = end
+        """Apply the records that the log has now, as far as this process has not."""
+        with self._reading:
+            while True:
+                with self._lock:
+                    start = self._end
+                end, rows = self._log.read(start)
+                records = list(_decoded(rows))
+                with self._lock:
+                    if self._end != start:  # an append of ours has come between
+                        continue
+                    for record in records:
+                        self._state.apply(record)
+                    self._end = end
+                    return
+
+
+def _decoded(rows: Iterable[Row]) -> Iterator[RegistryRecord]:
+    for key, value in rows:
+        try:
+            record = decode_record(key, value)
+        except DataCorrupt as error:
+            logger.warning("passing over a record: %s", error)
+            continue
+        if record is not None:
+            yield record

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from sparklog.cluster.log import Log, open_log
+from sparklog.registry import decisions
+from sparklog.registry.registry import SchemaRegistry
+from sparklog.registry.schema import read_content
+from sparklog.registry.schema_log import RootSchemaLog
 from tests.cli.conftest import Cli
 from tests.harness.wire_batches import put_unreadable
 
@@ -36,6 +41,23 @@ def test_values_alone_are_printed_by_default(filled: Cli) -> None:
     outcome = filled.ok(*FROM_START)
     assert outcome.lines == [str(n) for n in range(10)]
     assert outcome.errors == "Processed a total of 10 messages\n"
+
+
+def test_framed_values_are_printed_by_their_schemas(cli: Cli) -> None:
+    cli.ok("topics", "--create", "--topic", "t")
+    record = '{"type":"record","name":"R","fields":[{"name":"a","type":"long"}]}'
+    with open_log(cli.root) as log:
+        registry = SchemaRegistry(RootSchemaLog(log))
+        made = registry.candidate("t-value", read_content({"schema": record}))
+        registry.change(lambda state, parsed: decisions.register(state, made, parsed))
+        values = [b"\0\0\0\0\1\x54", None, b"\0\0\0\0\2\x54", b"bare"]
+        log.partition("t", 0).append([pa.record_batch({"value": pa.array(values, pa.binary())})])
+    printed = cli.ok(*FROM_START, "--value-format", "schema")
+    assert printed.lines == ['{"a":42}', "null", "null", "null"]
+    assert "t-0 offset=2: the value does not decode: no schema is registered: 2" in printed.errors
+    assert printed.errors.endswith("did not decode: 2\n")
+    documents = cli.ok(*FROM_START, "--value-format", "schema", "--json").documents
+    assert [one["value"] for one in documents] == ['{"a":42}', None, None, None]
 
 
 def test_every_field_has_its_place_and_its_words(filled: Cli) -> None:

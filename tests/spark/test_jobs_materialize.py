@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -16,6 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from sparklog.client.producer import Producer
 from sparklog.cluster.log import Log
 from sparklog.core.errors import Fenced, InvalidRequest, OffsetOutOfRange
+from sparklog.protocol.records.columns import RECORDS_SCHEMA
+from sparklog.registry import decisions
+from sparklog.registry.registry import SchemaRegistry
+from sparklog.registry.schema import SubjectVersion, read_content
+from sparklog.registry.schema_log import RootSchemaLog
 from sparklog.spark.jobs.job import TERMINATED
 from sparklog.spark.jobs.progress import JobProgress, ProgressReport
 from sparklog.spark.materialize.arguments import parse_materialize
@@ -249,6 +255,50 @@ def test_avro_records_become_columns_and_other_bytes_are_parked(
     assert found == [(0, "x", "y"), (1, None, None), (4, None, None)]
     parked = [(row["offset"], row["reason"]) for row in rows(spark, table + "_rejected")]
     assert parked == [(n, "the value does not fit the Avro schema") for n in (2, 3)]
+
+
+def test_versions_of_a_schema_fill_one_table(
+    run: Run, spark: SparkSession, make_log: MakeLog, table: str
+) -> None:
+    log = make_log(t=1)
+    registry = SchemaRegistry(RootSchemaLog(log))
+
+    def register(subject: str, *fields: tuple[str, object]) -> SubjectVersion:
+        listed = [{"name": n, "type": k, **({} if n == "a" else {"default": None})}
+                  for n, k in fields]  # fmt: skip
+        text = json.dumps({"type": "record", "name": "R", "fields": listed})
+        made = registry.candidate(subject, read_content({"schema": text}))
+        found = registry.change(lambda state, parsed: decisions.register(state, made, parsed))
+        assert isinstance(found, SubjectVersion)
+        return found
+
+    def framed(version: SubjectVersion, body: bytes) -> bytes:
+        return b"\0" + version.schema_id.to_bytes(4, "big") + body
+
+    optional = ["null", "string"]
+    one = register("t-value", ("a", "int"))
+    two = register("t-value", ("a", "long"), ("b", optional))
+    other = register("other", ("a", "int"))
+    named = {"key": "__value_schema_id", "value": b"\1" + UUID(two.content.guid).bytes}
+    values = [framed(one, b"\x02"), framed(two, b"\x04\x02\x02y"), framed(other, b"\x02"),
+              b"bare!", b"\x06\x00", framed(two, b""), None]  # fmt: skip
+    headers = [None, None, None, None, [named], None, None]
+    log.partition("t", 0).append([
+        pa.record_batch({
+            "value": pa.array(values, pa.binary()),
+            "headers": pa.array(headers, RECORDS_SCHEMA.field("headers").type),
+        })
+    ])  # fmt: skip
+    assert run("--format", "registry").details["rejected"] == 3
+    found = [(row["_offset"], row["a"], row["b"]) for row in rows(spark, table)]
+    assert found == [(0, 1, None), (1, 2, "y"), (4, 3, None), (6, None, None)]
+    parked = [(row["offset"], row["value"]) for row in rows(spark, table + "_rejected")]
+    assert parked == [(n, values[n]) for n in (2, 3, 5)]
+    three = register("t-value", ("a", "long"), ("b", optional), ("c", ["null", "long"]))
+    append(log, 0, framed(three, b"\x08\x00\x02\x0a"), framed(one, b"\x0a"))
+    run("--format", "registry")
+    found = [(row["_offset"], row["a"], row["c"]) for row in rows(spark, table)]
+    assert found[-2:] == [(7, 4, 5), (8, 5, None)]
 
 
 def test_avro_values_that_claim_huge_sizes_are_parked(

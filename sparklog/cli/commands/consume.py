@@ -23,6 +23,7 @@ from sparklog.cli.console.record_sources import (
 )
 from sparklog.cli.console.topic_filter import matching_topics
 from sparklog.cli.output import Output, say
+from sparklog.cli.schemas import RecordDecoding, add_format_options, decoded_records
 from sparklog.cli.target import (
     add_log_options,
     bootstrap_of,
@@ -95,6 +96,7 @@ def configure(parser: CommandParser) -> None:
         action="store_true",
         help="of a root: pass over batches that nobody can read, with a warning",
     )
+    add_format_options(parser)
     add_log_options(parser)
 
 
@@ -105,12 +107,13 @@ def run(args: Arguments, output: Output) -> int:
     if args.property and args.formatter:
         raise UsageError("--property and --formatter-property say the same; use one")
     shape = record_format(key_values(args.property or args.formatter, "--formatter-property"))
-    printer = _Printer(output, shape)
-    with _arrivals(args, start, printer) as arrivals:
-        try:
-            _consume(arrivals, printer, args.max_messages, _timeout_ms(args))
-        finally:
-            printer.finish()
+    with decoded_records(args) as decoding:
+        printer = _Printer(output, shape, decoding)
+        with _arrivals(args, start, printer) as arrivals:
+            try:
+                _consume(arrivals, printer, args.max_messages, _timeout_ms(args))
+            finally:
+                printer.finish()
     return 0
 
 
@@ -202,14 +205,21 @@ def _timeout_ms(args: Arguments) -> int | None:
 class _Printer:
     """Prints records and counts them."""
 
-    def __init__(self, output: Output, shape: RecordFormat) -> None:
+    def __init__(
+        self, output: Output, shape: RecordFormat, decoding: RecordDecoding | None
+    ) -> None:
         self._output = output
         self._shape = shape
+        self._decoding = decoding
         self.columns = JSON_COLUMNS if output.as_json else shape.columns
+        if decoding is not None:
+            self.columns = decoding.columns(self.columns)
         self.records = 0
 
     def put(self, arrived: SourceRecord) -> None:
         tp, batch = arrived.topic_partition, arrived.batch
+        if self._decoding is not None:
+            batch = self._decoding.decoded(tp, batch)
         if self._output.as_json:
             for document in record_documents(tp, batch):
                 self._output.document(document)
@@ -222,6 +232,8 @@ class _Printer:
 
     def finish(self) -> None:
         say(f"Processed a total of {self.records} messages")
+        if self._decoding is not None and self._decoding.failed:
+            say(f"note: keys or values that did not decode: {self._decoding.failed}")
 
 
 def _consume(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from sparklog.cli.arguments import Arguments, CommandParser, whole_number
 from sparklog.cli.output import Output, say
-from sparklog.cli.target import add_log_options, bootstrap_of, client_settings_of, opened_log
+from sparklog.cli.schemas import schema_log
+from sparklog.cli.target import add_log_options
 from sparklog.registry.registry import SchemaRegistry
-from sparklog.registry.schema_log import RootSchemaLog, SchemaLog
 
 _PORT = 8081
 _LOOPBACK = "127.0.0.1"
@@ -40,13 +37,14 @@ def configure(parser: CommandParser) -> None:
 def run(args: Arguments, output: Output) -> int:
     """Serve until the process gets a signal to end."""
     from sparklog.registry.http.server import (  # noqa: PLC0415 - of the extra `registry`
+        LOOPBACK,
         check_libraries,
         open_socket,
         serve_forever,
     )
 
     check_libraries()
-    with _schema_log(args) as log:
+    with schema_log(args) as log:
         registry = SchemaRegistry(log)
         subjects = registry.query(lambda state: len(state.subjects))
         listening = open_socket(args.host, args.port)
@@ -54,23 +52,8 @@ def run(args: Arguments, output: Output) -> int:
         url = f"http://{host}:{listening.getsockname()[1]}"
         output.put(f"Schema registry at {url}", {"url": url, "subjects": subjects})
         output.flush()
-        if args.host not in (_LOOPBACK, "localhost", "::1"):
+        is_local = host in LOOPBACK
+        if not is_local:
             say("note: the registry has no login; whoever reaches the port may change schemas")
-        serve_forever(registry, [listening])
+        serve_forever(registry, [listening], LOOPBACK if is_local else ())
     return 0
-
-
-@contextmanager
-def _schema_log(args: Arguments) -> Iterator[SchemaLog]:
-    bootstrap = bootstrap_of(args)
-    if bootstrap is None:
-        with opened_log(args) as log:
-            yield RootSchemaLog(log)
-        return
-    from sparklog.client.registry_log import BrokerSchemaLog  # noqa: PLC0415 - a root needs no client
-
-    made = BrokerSchemaLog(bootstrap, client_settings_of(args))
-    try:
-        yield made
-    finally:
-        made.close()

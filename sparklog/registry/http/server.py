@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sparklog.core.errors import InvalidConfig, OutcomeUnknown, SparklogError
@@ -30,7 +30,7 @@ CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 ACCEPTED: Final = frozenset(
     {
         CONTENT_TYPE, "application/vnd.schemaregistry+json", "application/json",
-        "application/octet-stream", "",
+        "application/octet-stream",
     }
 )  # fmt: skip
 DEFAULT_PORT: Final = 8081
@@ -38,6 +38,10 @@ IDLE_S: Final = 60
 CONNECTIONS_MAX: Final = 500
 """Connections beyond it get 503."""
 BACKLOG: Final = 128
+
+LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
+"""Hosts that requests to a loopback address name. A page in a browser that has a name of its own
+lead there names another one."""
 
 Routes = Mapping[str, Mapping[str, api.Handler]]
 
@@ -84,14 +88,17 @@ class EncodedPath:
         await self._app(scope, receive, send)
 
 
-def application(registry: SchemaRegistry) -> Starlette:
-    """Return the ASGI application over a registry."""
+def application(registry: SchemaRegistry, hosts: Collection[str] = ()) -> Starlette:
+    """Return the ASGI application over a registry; requests name one of `hosts`, or any if empty.
+
+    A body needs a content type of ours. Browsers first ask if they may send such a one.
+    """
     from starlette.applications import Starlette  # noqa: PLC0415 - of the extra `registry`
     from starlette.middleware import Middleware  # noqa: PLC0415
     from starlette.routing import Route  # noqa: PLC0415
 
     routes = [
-        Route(path, _endpoint(registry, handlers), methods=list(handlers))
+        Route(path, _endpoint(registry, handlers, hosts), methods=list(handlers))
         for path, handlers in ROUTES.items()
     ]
     errors: dict[Any, Any] = {404: _no_such_path, 405: _no_such_path, 500: _failed}
@@ -99,13 +106,14 @@ def application(registry: SchemaRegistry) -> Starlette:
 
 
 def _endpoint(
-    registry: SchemaRegistry, handlers: Mapping[str, api.Handler]
+    registry: SchemaRegistry, handlers: Mapping[str, api.Handler], hosts: Collection[str]
 ) -> Callable[[Request], Any]:
     from starlette.concurrency import run_in_threadpool  # noqa: PLC0415
 
     async def endpoint(request: Request) -> Response:
         handler = handlers["GET" if request.method == "HEAD" else request.method]
         try:
+            _check_host(request, hosts)
             body = await _body(request)
             asked = ApiRequest(_unquoted(request.path_params), dict(request.query_params), body)
             found = await run_in_threadpool(handler, registry, asked)
@@ -120,6 +128,13 @@ def _unquoted(path: Mapping[str, str]) -> dict[str, str]:
     from urllib.parse import unquote  # noqa: PLC0415
 
     return {name: unquote(value) for name, value in path.items()}
+
+
+def _check_host(request: Request, hosts: Collection[str]) -> None:
+    given = request.headers.get("host", "").lower()
+    name = given if given.endswith("]") else given.rpartition(":")[0] or given
+    if hosts and name not in hosts:
+        raise RegistryRefused(403, f"HTTP 403 Forbidden: another host is named: {given[:200]!r}")
 
 
 async def _body(request: Request) -> bytes:
@@ -181,12 +196,14 @@ def open_socket(host: str, port: int) -> socket.socket:
     return made
 
 
-def serve_forever(registry: SchemaRegistry, listening: Sequence[socket.socket]) -> None:
-    """Serve until a signal to end; requests that have begun are finished."""
+def serve_forever(
+    registry: SchemaRegistry, listening: Sequence[socket.socket], hosts: Collection[str] = ()
+) -> None:
+    """Serve until a signal to end; requests that have begun are finished. See `application`."""
     import uvicorn  # noqa: PLC0415 - of the extra `registry`
 
     config = uvicorn.Config(
-        application(registry),
+        application(registry, hosts),
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -26,6 +26,7 @@ from sparklog.spark.materialize.commit import (
     FORMATS,
     JSON,
     MODES,
+    REGISTRY,
     UPSERT,
     avro_fields,
 )
@@ -67,6 +68,8 @@ class MaterializeJob:
     format: str = JSON
     schema: str | None = None
     """Fields of JSON in DDL; None: from the values. For Avro, the text of the schema."""
+    subject: str | None = None
+    """The subject of the values' schemas; None: the topic's name and `-value`."""
     mode: str = APPEND
     start: str = "earliest"
     isolation: str = ISOLATION_LEVELS[0]
@@ -143,6 +146,10 @@ def _add_values(parser: JobParser) -> None:
         help="a row for each JSON document where a value holds several (default: they are parked)",
     )  # fmt: skip
     values.add_argument("--avro-schema", metavar="FILE", help="schema of Avro, as JSON")
+    values.add_argument(
+        "--subject", metavar="NAME",
+        help="with --format registry: the subject of the schemas (default: TOPIC-value)",
+    )  # fmt: skip
     values.add_argument("--no-headers", action="store_true", help="leave the column _headers out")
     values.add_argument(
         "--partition-by", metavar="COLUMN,…",
@@ -188,6 +195,8 @@ def _job(given: argparse.Namespace) -> MaterializeJob:
         raise InvalidRequest("--each-document is for --format json and --mode append")
     if (given.avro_schema is not None) != (given.format == AVRO):
         raise InvalidRequest("--format avro and --avro-schema go together")
+    if given.subject is not None and given.format != REGISTRY:
+        raise InvalidRequest("--subject is for --format registry")
     partition_by = tuple(split_expressions(given.partition_by)) if given.partition_by else ()
     if given.mode == UPSERT and partition_by:
         raise InvalidRequest("--mode upsert keeps one row per key; --partition-by is for append")
@@ -202,6 +211,7 @@ def _job(given: argparse.Namespace) -> MaterializeJob:
         rejected=rejected,
         format=given.format,
         schema=given.schema if given.avro_schema is None else _text_of(given.avro_schema),
+        subject=given.subject,
         mode=given.mode,
         start=given.from_offset,
         isolation=given.isolation_level,

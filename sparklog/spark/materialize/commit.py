@@ -24,12 +24,25 @@ from sparklog.core.types import OffsetRange
 APP_ID: Final = "sparklog-materialize"
 """Delta's txnAppId: one table has one job, independent of the job's name or machine."""
 VERSION: Final = 1
-JSON, AVRO, RAW = "json", "avro", "raw"
-FORMATS: Final = (JSON, AVRO, RAW)
+JSON, AVRO, RAW, REGISTRY = "json", "avro", "raw", "registry"
+FORMATS: Final = (JSON, AVRO, RAW, REGISTRY)
+"""With REGISTRY the schema of each value says which of the others it is."""
 APPEND, UPSERT = "append", "upsert"
 MODES: Final = (APPEND, UPSERT)
 
 Ranges = Mapping[int, OffsetRange]
+
+
+@dataclass(frozen=True, slots=True)
+class WriterSchema:
+    """A schema that values are written with."""
+
+    version: int
+    """Of the subject; a commit keeps only this."""
+    schema: str = ""
+    """An Avro schema."""
+    keys: tuple[str, ...] = ()
+    """The ids of it that values carry, in hexadecimal digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +58,8 @@ class Values:
     """Paths of JSON fields that cannot be columns (`materialize_schema`); their rows are bad."""
     each_document: bool = False
     """A value may hold several JSON documents, and each is a row."""
+    writers: tuple[WriterSchema, ...] = ()
+    """For Avro values that carry ids: all that were registered when the batch was planned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +97,7 @@ class TableCommit:
 
     def to_json(self) -> str:
         """Return it as one line."""
+        versions = [writer.version for writer in self.values.writers]
         document = {
             "sparklog": VERSION,
             "batch": self.batch,
@@ -100,6 +116,7 @@ class TableCommit:
                 "grows": self.values.grows,
                 "clashes": self.values.clashes,
                 **({"each_document": True} if self.values.each_document else {}),
+                **({"versions": versions} if versions else {}),
             },
         }
         return json.dumps(document, separators=(",", ":"))
@@ -264,5 +281,6 @@ def _commit(document: Mapping[str, Any]) -> TableCommit:
             bool(values["grows"]),
             tuple(str(path) for path in values["clashes"]),
             bool(values.get("each_document", False)),
+            tuple(WriterSchema(int(version)) for version in values.get("versions", ())),
         ),
     )

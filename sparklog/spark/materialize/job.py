@@ -9,15 +9,16 @@ E3  rejected records follow the commit that left them out, by its number, range 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
-from sparklog.cluster.log import open_log
+from sparklog.cluster.log import Log, open_log
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY
 from sparklog.core.errors import Fenced
@@ -32,6 +33,7 @@ from sparklog.spark.materialize.commit import (
     APPEND,
     AVRO,
     JSON,
+    REGISTRY,
     UPSERT,
     CommitOrigin,
     Ranges,
@@ -58,6 +60,7 @@ from sparklog.spark.materialize.schema import (
     needed_properties,
     value_fields,
 )
+from sparklog.spark.materialize.schemas import SubjectSchemas, opened_registry, payload
 from sparklog.spark.materialize.tables import DeltaTables, FoundTable, own_session
 from sparklog.spark.materialize.topic import MaterializedTopic, ranges_between
 from sparklog.spark.source.stream_reader import at_most
@@ -82,16 +85,28 @@ def materialize(
         SparklogError: the topic, or a table that does not fit it. PySparkException: Spark.
         InvalidRequest: the session was started without Delta Lake.
     """
-    with open_log(job.root) as log:
+    with open_log(job.root) as log, _schemas_of(job, log) as schemas:
         log.topic(job.topic)
         spark = own_session(open_session({**delta_conf(), **avro_limits_conf()}))
+        if schemas is not None:
+            job = replace(job, format=schemas.format)
         if job.format == AVRO:
             bound_avro(spark)
         tables = make_tables(spark, job.table, job.rejected, job.partition_by)
         progress.start()
         with MaterializedTopic(log, job.root, job.topic, job.isolation, job.options) as topic:
-            run = Materialization(job, spark, tables, topic, progress)
+            run = Materialization(job, spark, tables, topic, progress, schemas=schemas)
             return run.plan() if job.dry_run else run.run()
+
+
+@contextmanager
+def _schemas_of(job: MaterializeJob, log: Log) -> Iterator[SubjectSchemas | None]:
+    """Open the schemas that the topic's values carry the ids of, if the job reads by them."""
+    if job.format != REGISTRY:
+        yield None
+        return
+    with opened_registry(log) as registry:
+        yield SubjectSchemas(registry, job.subject or f"{job.topic}-value")
 
 
 class Materialization:
@@ -105,9 +120,11 @@ class Materialization:
         topic: MaterializedTopic,
         progress: JobProgress,
         clock: Clock = SYSTEM_CLOCK,
+        schemas: SubjectSchemas | None = None,
     ) -> None:
         """Prepare it; nothing is looked at yet."""
         self._job = job
+        self._schemas = schemas
         self._spark = spark
         self._tables = tables
         self._topic = topic
@@ -222,6 +239,8 @@ class Materialization:
     def _values(self, ranges: Ranges) -> Values:
         """Return what the values of a batch are read as; looks at them where fields may be new."""
         job = self._job
+        if job.format == AVRO and self._schemas is not None:
+            return self._schemas.values()
         if job.format != JSON:
             return Values(job.format, job.schema)
         if job.schema is not None:
@@ -235,12 +254,18 @@ class Materialization:
 
     def _read(self, ranges: Ranges) -> DataFrame:
         job = self._job
-        return self._topic.records(
+        records = self._topic.records(
             self._spark, ranges, headers=job.headers, fail_on_data_loss=job.fail_on_data_loss
         )
+        if job.format == JSON and self._schemas is not None:
+            return records.withColumn("value", payload(records))
+        return records
 
     def _classified(self, ranges: Ranges, commit: TableCommit) -> DataFrame:
-        return classified(self._read(ranges), commit.values, commit.origin.mode)
+        values = commit.values
+        if values.writers and self._schemas is not None:  # a commit from the table has numbers only
+            values = self._schemas.with_schemas(values)
+        return classified(self._read(ranges), values, commit.origin.mode)
 
     def _write(self, commit: TableCommit, before: FoundTable) -> FoundTable:
         if commit.origin.mode == UPSERT and before.exists:

@@ -44,6 +44,7 @@ from sparklog.spark.materialize.schema import (
     grown,
     merged_given,
 )
+from sparklog.spark.materialize.schemas import framed_avro
 
 FIELDS: Final = "__sparklog_fields"
 BAD: Final = "__sparklog_bad"
@@ -104,6 +105,9 @@ def classified(records: DataFrame, values: Values, mode: str) -> DataFrame:
         records = split_documents(records)
     if values.format == RAW:
         read, bad = sf.lit(None), sf.lit(False)
+    elif values.writers:
+        read, unfit = framed_avro(records, values)
+        bad = sf.col("value").isNotNull() & unfit
     elif values.format == AVRO:
         read = from_avro(sf.col("value"), values.schema or "", _PERMISSIVE)
         bad = sf.col("value").isNotNull() & _not_avro(values.schema or "")
