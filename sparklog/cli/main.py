@@ -36,6 +36,7 @@ class Command:
 
     module: str
     summary: str
+    package: str = "sparklog.cli.commands"
 
 
 class CommandModule(Protocol):
@@ -74,6 +75,9 @@ COMMANDS = {
     "serve": Command("serve", "Run brokers as tasks of a Spark application."),
     "run": Command("run", "Run one of the jobs of jobs/ in a Spark of this machine."),
     "jobs": Command("jobs", "List upkeep jobs and their runs, and run one now."),
+    "console": Command(
+        "command", "Show and change the log in a browser.", package="sparklog.console"
+    ),
     "conf": Command("conf", "List the presets of conf/ and copy them."),
     "dump-log": Command("dump_log", "Print segments, manifests and records as they are stored."),
     "warm-up": Command(
@@ -109,9 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parser_of(name: str) -> tuple[CommandModule, CommandParser]:
     """Return a command's module and its parser."""
     command = COMMANDS[name]
-    module = cast(
-        "CommandModule", importlib.import_module(f"sparklog.cli.commands.{command.module}")
-    )
+    module = cast("CommandModule", importlib.import_module(f"{command.package}.{command.module}"))
     parser = CommandParser(name, command.summary)
     module.configure(parser)
     return module, parser

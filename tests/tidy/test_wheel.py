@@ -14,8 +14,8 @@ from tests.tidy.tree import ROOT, tracked_files
 
 TOP = {"sparklog", "pyspark_sparklog.py", "pytest_sparklog.py"}
 PACKAGES = {
-    *("broker", "cli", "client", "cluster", "coordinator", "core", "docs", "log", "protocol"),
-    *("security", "shipped", "spark", "sql", "store", "testing"),
+    *("broker", "cli", "client", "cluster", "console", "coordinator", "core", "docs", "log"),
+    *("protocol", "registry", "security", "shipped", "spark", "sql", "store", "testing"),
 }
 FILES = {"__init__.py", "py.typed"}
 KIT = {
@@ -32,7 +32,7 @@ SHIPPED = {
         *("serve-kubernetes.conf", "serve-standalone.conf", "serve-yarn.conf"),
     },
 }
-ENDINGS = {".py", ".md", ".typed", ".tsv"}
+ENDINGS = {".py", ".md", ".typed", ".tsv", ".html", ".css", ".js", ".svg", ".txt"}
 """The kinds of files in the package itself. Presets under `shipped` have any name."""
 
 

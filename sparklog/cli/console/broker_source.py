@@ -129,10 +129,11 @@ class BrokerSource:
         for record in records:
             of_partition.setdefault(record.topic_partition, []).append(record)
         for tp, chosen in of_partition.items():
-            yield SourceRecord(tp, _batch(chosen, self._schema))
+            yield SourceRecord(tp, record_batch(chosen, self._schema))
 
 
-def _batch(records: Sequence[Record], schema: pa.Schema) -> pa.RecordBatch:
+def record_batch(records: Sequence[Record], schema: pa.Schema) -> pa.RecordBatch:
+    """Return records as a batch with the columns of `schema`, of those that records have."""
     if not schema.names:  # there is still a number of records
         return pa.RecordBatch.from_struct_array(pa.array([{}] * len(records), pa.struct([])))
     arrays = [

@@ -22,6 +22,7 @@ from sparklog.core.types import TimestampType
 from sparklog.log.effects import Program, Result, create, run
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.change import absorb_tail, change, raise_log_start
+from sparklog.log.manifest.manifest import Entry
 from sparklog.log.manifest.refresh import probe, readable, refresh, unreadable
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition import offset_lookup
@@ -31,7 +32,7 @@ from sparklog.log.partition.read_committed import TransactionOutcomes, decided
 from sparklog.log.partition.segment_reader import SegmentReader
 from sparklog.log.schema import check_keys, check_record_sizes, normalized, read_schema
 from sparklog.log.segment.builder import SegmentBuilder, build_records, build_references
-from sparklog.log.segment.segment import CommitKey, CommitStamp, Reference
+from sparklog.log.segment.segment import CommitKey, CommitStamp, Reference, Segment
 from sparklog.log.segment.unread_batches import Unread
 from sparklog.store.base import ObjectStore
 
@@ -262,6 +263,14 @@ class PartitionLog:
         read_schema(columns)
         seen = view or self.view()
         return find_key(self._store, self._pool, seen, key, columns, newest_only=newest_only)
+
+    def footer(self, entry: Entry) -> Segment:
+        """Return the metadata of an entry's object. Cost: a read of its end, unless cached.
+
+        Raises:
+            DataCorrupt: damaged or missing, or not the object of the entry.
+        """
+        return self._reader.footer(entry)
 
     def offset_for_time(
         self, timestamp_ms: int, *, view: PartitionView | None = None

@@ -1,0 +1,1 @@
+"""The web console: shows, searches and changes a log in a browser, and answers as JSON."""

@@ -1,0 +1,245 @@
+"""BrokerView: a log behind brokers for the console, with one principal's rights.
+
+An `Admin` serves one thread at a time, so the view keeps a few and lends them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from queue import Empty, LifoQueue
+from threading import Lock
+from typing import Final
+
+import pyarrow as pa
+
+from sparklog.cli.console.broker_source import record_batch
+from sparklog.cli.target import AdminTarget
+from sparklog.client.admin import Admin
+from sparklog.client.consumer import Consumer, Record
+from sparklog.client.producer import Producer
+from sparklog.client.values import (
+    LATEST,
+    Committed,
+    GroupDescription,
+    GroupListing,
+)
+from sparklog.cluster.log import Log
+from sparklog.cluster.metadata.image import Topic
+from sparklog.console.cluster_view import (
+    RECORD_COLUMNS,
+    AppendedRecord,
+    Arrival,
+    NewRecord,
+    OffsetRange,
+)
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.errors import GroupIdNotFound, InvalidRequest, SparklogError, Unavailable
+from sparklog.core.types import TopicPartition
+from sparklog.log.schema import read_schema
+from sparklog.spark.schedule.history import HISTORY_TOPIC, JobHistory, consume_history
+
+ADMINS_MAX: Final = 4
+ANSWER_WITHIN_S: Final = 8.0
+GROUPS_AGE_MAX_S: Final = 5.0
+READ_WITHIN_S: Final = 8.0
+POLL_S: Final = 0.25
+POLLED_MAX: Final = 500
+_NO_STORAGE: Final = "only the storage shows this; start the console with --root to see it"
+_READER: Final[Mapping[str, str | int]] = {
+    "fetch.wait.max.ms": 100,
+    "queued.max.messages.kbytes": 16 * 1024,
+    "fetch.message.max.bytes": 1024 * 1024,
+}
+"""Bounds what one page holds in memory."""
+
+
+class BrokerView:
+    """Brokers. Thread-safe."""
+
+    kind = "brokers"
+
+    def __init__(
+        self, bootstrap: str, settings: Mapping[str, str], clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        """Use these brokers and these settings of TLS and SASL; nothing is sent yet.
+
+        Raises:
+            InvalidRequest: not host:port,host:port. InvalidConfig: a wrong setting.
+        """
+        self.place = bootstrap
+        self._settings = dict(settings)
+        self._clock = clock
+        self._idle: LifoQueue[Admin] = LifoQueue()
+        self._made = 1
+        self._lock = Lock()
+        self._closed = False
+        self._listed: tuple[float, Sequence[GroupListing]] | None = None
+        self._give_back(self._new_admin())
+
+    def close(self) -> None:
+        """Close idle connections; lent ones close when they come back."""
+        self._closed = True
+        while not self._idle.empty():
+            self._idle.get_nowait().close()
+
+    @contextmanager
+    def brokers_admin(self) -> Iterator[Admin]:
+        """Lend a client. Raises Unavailable if all wait for brokers."""
+        admin = self._borrowed()
+        try:
+            yield admin
+        finally:
+            self._give_back(admin)
+
+    @contextmanager
+    def administered(self) -> Iterator[AdminTarget]:
+        """Lend a client."""
+        with self.brokers_admin() as admin:
+            yield admin
+
+    def storage(self) -> Log:
+        """Raise InvalidRequest: the storage is not known."""
+        raise InvalidRequest(_NO_STORAGE)
+
+    def topics(self) -> Mapping[str, Topic]:
+        """Return all topics without their settings. Cost: one request."""
+        with self.brokers_admin() as admin:
+            return admin.listed_topics()
+
+    def sizes(self, topics: Sequence[Topic]) -> Mapping[TopicPartition, int]:
+        """Return the bytes that leaders report. Cost: a request to each broker."""
+        leaders = {
+            TopicPartition(topic.name, number): state.leader
+            for topic in topics
+            for number, state in enumerate(topic.partition_states)
+        }
+        found: dict[TopicPartition, int] = {}
+        with self.brokers_admin() as admin:
+            for broker in admin.brokers():
+                for folder in admin.log_dirs(broker):
+                    for tp, replica in folder.replicas.items():
+                        if leaders.get(tp) == broker.broker_id:
+                            found[tp] = replica.size_bytes
+        return found
+
+    def read(self, ranges: Sequence[OffsetRange], take: Arrival) -> None:
+        """Read through a consumer. Raises Unavailable if brokers return nothing in time."""
+        ends = {one.partition: one.end for one in ranges if one.base < one.end}
+        if not ends:
+            return
+        schema = read_schema(RECORD_COLUMNS)
+        deadline_s = self._clock.monotonic_s() + READ_WITHIN_S
+        with self._consumer() as consumer:
+            consumer.assign({one.partition: one.base for one in ranges if one.partition in ends})
+            while ends:
+                arrived = _by_partition(consumer.poll(POLLED_MAX, POLL_S))
+                done = set(consumer.ends_reached)
+                for tp in arrived.keys() & ends.keys():
+                    wanted = [one for one in arrived[tp] if one.offset < ends[tp]]
+                    goes_on = not wanted or take(tp, record_batch(wanted, schema))
+                    if not goes_on or arrived[tp][-1].offset + 1 >= ends[tp]:
+                        done.add(tp)
+                for tp in done & ends.keys():
+                    del ends[tp]
+                if ends and self._clock.monotonic_s() > deadline_s:
+                    waiting = ",".join(map(str, sorted(ends)))
+                    raise Unavailable(
+                        "brokers did not return all records in time; try again. "
+                        f"partitions={waiting} seconds={READ_WITHIN_S:g}"
+                    )
+
+    def follow(self, topic: str, partitions: Sequence[int], take: Arrival) -> None:
+        """Follow through a consumer."""
+        schema = read_schema(RECORD_COLUMNS)
+        nothing = pa.RecordBatch.from_pylist([], schema)
+        with self._consumer() as consumer:
+            consumer.assign({TopicPartition(topic, number): LATEST for number in partitions})
+            while True:
+                arrived = _by_partition(consumer.poll(POLLED_MAX, POLL_S))
+                if not arrived and not take(TopicPartition(topic, 0), nothing):
+                    return
+                for tp, records in arrived.items():
+                    if not take(tp, record_batch(records, schema)):
+                        return
+
+    def append(self, record: NewRecord) -> AppendedRecord:
+        """Send one record and wait for the response. Raises as `ProducerDelivery.result`."""
+        timeout = {"delivery.timeout.ms": int(ANSWER_WITHIN_S * 1000), "linger.ms": 0}
+        with Producer(self.place, {**timeout, **self._settings}) as producer:
+            sent = producer.send(
+                record.topic, record.value, key=record.key, headers=record.headers or None,
+                partition=record.partition,
+            )  # fmt: skip
+            delivered = sent.result(ANSWER_WITHIN_S)
+        return AppendedRecord(delivered.topic_partition, delivered.offset)
+
+    def groups(self) -> Sequence[GroupListing]:
+        """Return the groups of all coordinators. Cost: a request to each broker."""
+        now_s = self._clock.monotonic_s()
+        known = self._listed
+        if known is None or now_s - known[0] > GROUPS_AGE_MAX_S:
+            with self.brokers_admin() as admin:
+                known = (now_s, admin.groups.list())
+            self._listed = known
+        return known[1]
+
+    def group(self, group_id: str) -> GroupDescription | None:
+        """Return one group. Raises GroupIdNotFound and others."""
+        with self.brokers_admin() as admin:
+            found = admin.groups.describe([group_id])[group_id]
+        if isinstance(found, GroupIdNotFound) and self.committed(group_id):
+            return None
+        if isinstance(found, SparklogError):
+            raise found
+        return found
+
+    def committed(self, group_id: str) -> Committed:
+        """Return the committed offsets of a group."""
+        with self.brokers_admin() as admin:
+            found = admin.groups.offsets([group_id])[group_id]
+        if isinstance(found, SparklogError):
+            raise found
+        return found
+
+    def jobs(self) -> JobHistory:
+        """Return schedules and runs of jobs."""
+        with self.brokers_admin() as admin:
+            if HISTORY_TOPIC not in admin.listed_topics():
+                return JobHistory()
+        return consume_history(self.place, self._settings)
+
+    def forget_groups(self) -> None:
+        """Drop the remembered list of groups, after a change."""
+        self._listed = None
+
+    def _consumer(self) -> Consumer:
+        return Consumer(self.place, settings={**_READER, **self._settings})
+
+    def _new_admin(self) -> Admin:
+        return Admin(self.place, settings=self._settings, timeout_s=ANSWER_WITHIN_S)
+
+    def _borrowed(self) -> Admin:
+        with self._lock:
+            if self._idle.empty() and self._made < ADMINS_MAX:
+                self._made += 1
+                return self._new_admin()
+        try:
+            return self._idle.get(timeout=ANSWER_WITHIN_S)
+        except Empty as error:
+            raise Unavailable(
+                "the console still waits for brokers; try again in a moment"
+            ) from error
+
+    def _give_back(self, admin: Admin) -> None:
+        if self._closed:
+            admin.close()
+        else:
+            self._idle.put(admin)
+
+
+def _by_partition(records: Sequence[Record]) -> dict[TopicPartition, list[Record]]:
+    found: dict[TopicPartition, list[Record]] = {}
+    for record in records:
+        found.setdefault(record.topic_partition, []).append(record)
+    return found

@@ -1,0 +1,112 @@
+"""ClusterView: what the console needs of a log, on a root or at brokers.
+
+`RootView` and `BrokerView` implement it. Most of it is an `AdminTarget`, which both have. The other
+methods differ: records come from the storage or from brokers, and so do groups and sizes.
+
+A method blocks. The console calls it in a thread, and limits the wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from sparklog.cli.target import AdminTarget
+from sparklog.client.admin import Admin
+from sparklog.client.values import Committed, GroupDescription, GroupListing
+from sparklog.cluster.log import Log
+from sparklog.cluster.metadata.image import Topic
+from sparklog.core.types import TopicPartition
+from sparklog.spark.schedule.history import JobHistory
+
+RECORD_COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets [base, end) of one partition."""
+
+    partition: TopicPartition
+    base: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewRecord:
+    """A record to append; `partition` None lets the key decide."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+    partition: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AppendedRecord:
+    """The place of an appended record."""
+
+    partition: TopicPartition
+    offset: int
+
+
+Arrival = Callable[[TopicPartition, pa.RecordBatch], bool]
+"""Takes records with `RECORD_COLUMNS` as they arrive; returns False to stop."""
+
+
+class ClusterView(Protocol):
+    """A log, on a root or at brokers. Thread-safe."""
+
+    kind: str
+    """`root` or `brokers`."""
+    place: str
+    """The root, or the bootstrap servers, for people."""
+
+    def administered(self) -> AbstractContextManager[AdminTarget]:
+        """Lend the topics, settings, offsets and users, for one thread."""
+
+    def brokers_admin(self) -> AbstractContextManager[Admin]:
+        """Lend what only brokers know. Raises InvalidRequest on a root."""
+
+    def storage(self) -> Log:
+        """Return what only the storage shows. Raises InvalidRequest at brokers."""
+
+    def topics(self) -> Mapping[str, Topic]:
+        """Return all topics, possibly a second old; at brokers without their settings."""
+
+    def sizes(self, topics: Sequence[Topic]) -> Mapping[TopicPartition, int]:
+        """Return the stored bytes of the partitions of these topics."""
+
+    def read(self, ranges: Sequence[OffsetRange], take: Arrival) -> None:
+        """Read ranges of partitions, one after the other, each in order of offsets.
+
+        Records of aborted transactions are left out. `take` returns False to end its partition.
+        """
+
+    def follow(self, topic: str, partitions: Sequence[int], take: Arrival) -> None:
+        """Follow partitions from their ends until `take` returns False.
+
+        It calls `take` at least once a second, with an empty batch while nothing arrives.
+        """
+
+    def append(self, record: NewRecord) -> AppendedRecord:
+        """Append one record, and return its place."""
+
+    def groups(self) -> Sequence[GroupListing]:
+        """Return all groups by name, possibly some seconds old."""
+
+    def group(self, group_id: str) -> GroupDescription | None:
+        """Return one group with its members; None if only its offsets are known."""
+
+    def committed(self, group_id: str) -> Committed:
+        """Return the committed offsets of a group."""
+
+    def jobs(self) -> JobHistory:
+        """Return schedules and runs of jobs."""
+
+    def close(self) -> None:
+        """Release connections and threads."""

@@ -1,0 +1,238 @@
+"""Pages of consumer groups: the list, and one group with lag, members and a plan for new offsets.
+
+A plan is read-only: the page of a reset shows it first, and the change repeats its computation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sparklog.cli.commands.group_reset import datetime_ms
+from sparklog.cli.target import AdminTarget
+from sparklog.client.values import (
+    EARLIEST,
+    INACTIVE,
+    LATEST,
+    Committed,
+    GroupDescription,
+    ListedOffset,
+)
+from sparklog.console.cluster_view import ClusterView
+from sparklog.console.resources import PAGE, BoundedValues, FieldSpec, PageResource, RowPage
+from sparklog.console.topic_pages import name_matcher
+from sparklog.core.errors import InvalidRequest, SparklogError
+from sparklog.core.types import TopicPartition
+
+GROUP_ROWS: Final = 50
+MEMBERS_SHOWN: Final = 200
+RESET_TO: Final = ("earliest", "latest", "offset", "shift", "time")
+
+LIST_PARAMETERS: Final = (
+    FieldSpec("filter", "part of the name, or a regular expression between slashes"),
+    FieldSpec("state", "only groups in this state"),
+    FieldSpec("lag", "1 adds the lag of each shown group", choices=("0", "1"), default="0"),
+    PAGE,
+)
+
+
+def list_groups(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
+    """Return one page of groups; with `lag` two requests for each shown one."""
+    listed = view.groups()
+    matches = name_matcher(values.text("filter"))
+    state = values.text("state")
+    chosen = [g for g in listed if matches(g.group_id) and state in ("", g.state)]
+    page = RowPage.of(len(chosen), values.whole("page"), GROUP_ROWS)
+    shown = chosen[page.first : page.first + GROUP_ROWS]
+    lags: Mapping[str, dict[str, Any]] = {}
+    if values.flag("lag"):
+        lags = {group.group_id: group_lag(view, group.group_id) for group in shown}
+    return {
+        **page.document(),
+        "all": len(listed),
+        "filter": values.text("filter"),
+        "state": state,
+        "states": sorted({g.state for g in listed}),
+        "storage": view.kind == "root",
+        "groups": [
+            {
+                "group": g.group_id,
+                "state": g.state,
+                "type": g.group_type,
+                **lags.get(g.group_id, {"lag": None, "partitions": None, "problem": None}),
+            }
+            for g in shown
+        ],
+    }
+
+
+def group_lag(view: ClusterView, group_id: str) -> dict[str, Any]:
+    """Return the sum of a group's lag in records, or the problem."""
+    try:
+        committed = view.committed(group_id)
+        with view.administered() as admin:
+            ends = admin.offsets(dict.fromkeys(committed, LATEST)) if committed else {}
+    except SparklogError as error:
+        return {"lag": None, "partitions": None, "problem": str(error)}
+    known = [
+        max(0, end.offset - committed[tp].offset)
+        for tp, end in ends.items()
+        if isinstance(end, ListedOffset)
+    ]
+    return {"lag": sum(known), "partitions": len(committed), "problem": None}
+
+
+PLAN_FIELDS: Final = (
+    FieldSpec("to", "where to", choices=RESET_TO),
+    FieldSpec("topic", "only this topic", length_max=249),
+    FieldSpec("value", "the offset, the shift in records, or the time", length_max=64),
+)
+
+
+def show_group(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
+    """Return a group; with `to` also the plan of a reset, which changes nothing."""
+    group_id = values.text("group")
+    group = view.group(group_id)
+    committed = view.committed(group_id)
+    members = () if group is None else group.members
+    owners = {tp: member for member in members for tp in member.assignment}
+    every = sorted({*committed, *owners})
+    with view.administered() as admin:
+        ends = admin.offsets(dict.fromkeys(every, LATEST)) if every else {}
+        plan = _plan(admin, committed, values) if values.text("to") else None
+    rows = []
+    for tp in every:
+        end, at = ends[tp], committed.get(tp)
+        high = end.offset if isinstance(end, ListedOffset) else None
+        owner = owners.get(tp)
+        rows.append(
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "offset": None if at is None else at.offset,
+                "endOffset": high,
+                "lag": None if at is None or high is None else max(0, high - at.offset),
+                "member": None if owner is None else owner.member_id,
+                "client": None if owner is None else owner.client_id,
+                "problem": str(end) if isinstance(end, SparklogError) else None,
+            }
+        )
+    lags = [row["lag"] for row in rows if row["lag"] is not None]
+    return {
+        "group": group_id,
+        "storage": view.kind == "root",
+        "lag": sum(lags) if lags else None,
+        "offsets": rows,
+        "topics": sorted({tp.topic for tp in committed}),
+        "inactive": group is None or group.state in INACTIVE,
+        **_described(group),
+        "to": values.text("to"),
+        "topic": values.text("topic"),
+        "value": values.text("value"),
+        "plan": plan,
+    }
+
+
+def _described(group: GroupDescription | None) -> dict[str, Any]:
+    if group is None:
+        return {"state": "Unknown", "type": None, "assignor": None, "coordinator": None,
+                "epoch": None, "members": [], "memberCount": 0}  # fmt: skip
+    return {
+        "state": group.state,
+        "type": group.group_type,
+        "assignor": group.assignor,
+        "coordinator": group.coordinator.broker_id,
+        "epoch": group.epoch,
+        "memberCount": len(group.members),
+        "members": [
+            {
+                "member": member.member_id,
+                "instance": member.instance_id,
+                "client": member.client_id,
+                "host": member.host,
+                "partitions": [str(tp) for tp in member.assignment],
+            }
+            for member in group.members[:MEMBERS_SHOWN]
+        ],
+    }
+
+
+def _plan(admin: AdminTarget, committed: Committed, values: BoundedValues) -> list[dict[str, Any]]:
+    planned = planned_offsets(admin, committed, values)
+    return [
+        {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "offset": committed[tp].offset,
+            "newOffset": offset,
+        }
+        for tp, offset in sorted(planned.items())
+    ]
+
+
+def planned_offsets(
+    admin: AdminTarget, committed: Committed, values: BoundedValues
+) -> dict[TopicPartition, int]:
+    """Return the new offsets, each within its log.
+
+    Raises:
+        InvalidRequest: no such topic among the group's, or a wrong value.
+    """
+    topic, text = values.text("topic"), values.text("value")
+    chosen = [tp for tp in committed if topic in ("", tp.topic)]
+    if not chosen:
+        raise InvalidRequest(f"the group has no committed offset there. topic={topic or 'any'}")
+    starts = _found(admin.offsets(dict.fromkeys(chosen, EARLIEST)))
+    ends = _found(admin.offsets(dict.fromkeys(chosen, LATEST)))
+    match values.text("to"):
+        case "earliest":
+            return starts
+        case "latest":
+            return ends
+        case "time":
+            wanted = _at_time(admin, chosen, text, ends)
+        case "offset":
+            wanted = dict.fromkeys(chosen, _number(text))
+        case _:
+            wanted = {tp: committed[tp].offset + _number(text) for tp in chosen}
+    return {tp: min(max(at, starts[tp]), ends[tp]) for tp, at in wanted.items()}
+
+
+def _at_time(
+    admin: AdminTarget, chosen: Sequence[TopicPartition], text: str, ends: Mapping[Any, int]
+) -> dict[TopicPartition, int]:
+    try:
+        time_ms = datetime_ms(text)
+    except Exception as error:
+        raise InvalidRequest(
+            f"value is a time such as 2026-01-31T23:59:59, not {text!r}"
+        ) from error
+    found = _found(admin.offsets(dict.fromkeys(chosen, max(0, time_ms))))
+    return {tp: at if at >= 0 else ends[tp] for tp, at in found.items()}
+
+
+def _number(text: str) -> int:
+    FieldSpec("value", "", "integer", least=-(2**62), most=2**62).check(text)
+    return int(text)
+
+
+def _found(
+    answers: Mapping[TopicPartition, ListedOffset | SparklogError],
+) -> dict[TopicPartition, int]:
+    found = {}
+    for tp, answer in answers.items():
+        if isinstance(answer, SparklogError):
+            raise answer
+        found[tp] = answer.offset
+    return found
+
+
+PAGES: Final = (
+    PageResource(
+        "/groups", "groups", "List consumer groups.", "groups.html", list_groups, LIST_PARAMETERS
+    ),
+    PageResource(
+        "/groups/{group}", "group", "Show a group, and the plan of a reset.", "group.html",
+        show_group, PLAN_FIELDS,
+    ),
+)  # fmt: skip

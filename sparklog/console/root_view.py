@@ -1,0 +1,243 @@
+"""RootView: a log under a root for the console, with no broker.
+
+Committed offsets of groups come from the stored records of `__consumer_offsets`. They lack what
+coordinators hold in memory only: members and states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Final
+
+import pyarrow as pa
+
+from sparklog.cli.console.record_sources import LogFollower, extent_of
+from sparklog.cli.root_log import LOOKED_AT_ONCE, RootLog
+from sparklog.cli.target import AdminTarget, opened_store
+from sparklog.client.admin import Admin
+from sparklog.client.values import (
+    LATEST,
+    Committed,
+    CommittedOffset,
+    GroupDescription,
+    GroupListing,
+)
+from sparklog.cluster.log import Log
+from sparklog.cluster.metadata.image import MetadataImage, Topic
+from sparklog.console.cluster_view import (
+    RECORD_COLUMNS,
+    AppendedRecord,
+    Arrival,
+    NewRecord,
+    OffsetRange,
+)
+from sparklog.coordinator.group_records import key_kind, read_offset_key, read_offset_value
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.entropy import SYSTEM_ENTROPY
+from sparklog.core.errors import DataCorrupt, InvalidRequest, UnknownTopicOrPartition
+from sparklog.core.types import TopicPartition
+from sparklog.log.schema import HEADERS, read_schema
+from sparklog.log.segment.unread_batches import Unread
+from sparklog.protocol.partitioner.partitioner import partition_for_key
+from sparklog.spark.schedule.history import JobHistory, read_history
+
+IMAGE_AGE_MAX_S: Final = 1.0
+GROUPS_AGE_MAX_S: Final = 3.0
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+OFFSET_KINDS: Final = (0, 1)
+FOLLOW_WAIT_S: Final = 1.0
+_NO_BROKERS: Final = "only brokers know this; start the console with --bootstrap-server to see it"
+
+
+@dataclass(slots=True)
+class StoredOffsets:
+    """Committed offsets in the storage: folded records of `__consumer_offsets`."""
+
+    ends: dict[int, int] = field(default_factory=dict)
+    """The offset up to which each partition was read."""
+    topic_id: str = ""
+    groups: dict[str, dict[TopicPartition, CommittedOffset]] = field(default_factory=dict)
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Fold some records; skip those that are no offsets."""
+        keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
+        for key, value in zip(keys, values, strict=True):
+            try:
+                if key is None or key_kind(key) not in OFFSET_KINDS:
+                    continue
+                where = read_offset_key(key)
+                tp = TopicPartition(where.topic, where.partition)
+                if value is None:
+                    self.groups.get(where.group_id, {}).pop(tp, None)
+                    continue
+                found = read_offset_value(value)
+            except DataCorrupt:
+                continue
+            self.groups.setdefault(where.group_id, {})[tp] = CommittedOffset(
+                found.offset, found.leader_epoch, found.metadata
+            )
+
+
+class RootView:
+    """A log under a root. Thread-safe."""
+
+    kind = "root"
+
+    def __init__(self, root: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        """Open the root; nothing is read yet.
+
+        Raises:
+            InvalidConfig: not a root.
+        """
+        self.place = root
+        self._log = Log(opened_store(root), clock=clock)
+        self._clock = clock
+        self._image: tuple[float, MetadataImage] | None = None
+        self._offsets = StoredOffsets()
+        self._offsets_s: float | None = None
+        self._offsets_lock = Lock()
+
+    def close(self) -> None:
+        """Release connections and threads."""
+        self._log.close()
+
+    @contextmanager
+    def administered(self) -> Iterator[AdminTarget]:
+        """Lend the log."""
+        self._image = None
+        yield RootLog(self._log)
+
+    def brokers_admin(self) -> AbstractContextManager[Admin]:
+        """Raise InvalidRequest: there are no brokers."""
+        raise InvalidRequest(_NO_BROKERS)
+
+    def storage(self) -> Log:
+        """Return the log."""
+        return self._log
+
+    def image(self) -> MetadataImage:
+        """Return the registry, at most a second old."""
+        now_s = self._clock.monotonic_s()
+        known = self._image
+        if known is None or now_s - known[0] > IMAGE_AGE_MAX_S:
+            known = (now_s, self._log.refresh())
+            self._image = known
+        return known[1]
+
+    def topics(self) -> Mapping[str, Topic]:
+        """Return all topics with their settings."""
+        return self.image().topics
+
+    def sizes(self, topics: Sequence[Topic]) -> Mapping[TopicPartition, int]:
+        """Return the bytes of the objects that readers use. Cost: three requests a partition."""
+        chosen = [TopicPartition(t.name, number) for t in topics for number in range(t.partitions)]
+        with ThreadPoolExecutor(LOOKED_AT_ONCE) as pool:
+            return dict(zip(chosen, pool.map(self._size, chosen), strict=True))
+
+    def read(self, ranges: Sequence[OffsetRange], take: Arrival) -> None:
+        """Read from the storage. Raises as `PartitionLog.read`."""
+        for one in ranges:
+            partition = self._log.partition(one.partition.topic, one.partition.partition)
+            extent = extent_of(partition, committed_only=True)
+            base = max(one.base, extent.view.log_start_offset)
+            end = min(one.end, extent.readable_end)
+            if base >= end:
+                continue
+            for batch in partition.read(
+                base, end, RECORD_COLUMNS, view=extent.view, unread=Unread.PASS_OVER,
+                outcomes=extent.outcomes,
+            ):  # fmt: skip
+                if not take(one.partition, batch):
+                    break
+
+    def follow(self, topic: str, partitions: Sequence[int], take: Arrival) -> None:
+        """Follow the stored records. Raises as `LogFollower`."""
+        source = LogFollower(
+            self._log, RECORD_COLUMNS, lambda _: None, self._clock, Unread.PASS_OVER,
+            committed_only=True,
+        )  # fmt: skip
+        for number in partitions:
+            source.add_topic(topic, LATEST, number)
+        nothing = pa.RecordBatch.from_pylist([], read_schema(RECORD_COLUMNS))
+        while True:
+            for found in source.ready(None):
+                if not take(found.topic_partition, found.batch):
+                    return
+            if not take(TopicPartition(topic, 0), nothing):
+                return
+            source.wait(FOLLOW_WAIT_S)
+
+    def append(self, record: NewRecord) -> AppendedRecord:
+        """Append directly. Raises NotServing for a topic that brokers lead; others as `append`."""
+        topic = self._log.topic(record.topic)
+        number = record.partition
+        if number is None and record.key is not None:
+            number = partition_for_key(record.key, topic.partitions)
+        elif number is None:
+            number = int(SYSTEM_ENTROPY.random() * topic.partitions)
+        headers = [{"key": name, "value": value} for name, value in record.headers] or None
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "key": pa.array([record.key], pa.binary()),
+                "value": pa.array([record.value], pa.binary()),
+                "headers": pa.array([headers], HEADERS),
+            }
+        )
+        done = self._log.partition(record.topic, number).append([batch])
+        return AppendedRecord(TopicPartition(record.topic, number), done.base_offset)
+
+    def groups(self) -> Sequence[GroupListing]:
+        """Return the groups with stored offsets; their states are unknown."""
+        found = self._stored().groups
+        return [GroupListing(name, "consumer", "Unknown", "Unknown") for name in sorted(found)]
+
+    def group(self, group_id: str) -> GroupDescription | None:
+        """Return None: members are known to brokers only."""
+        del group_id
+        return None
+
+    def committed(self, group_id: str) -> Committed:
+        """Return the stored offsets of a group."""
+        return dict(self._stored().groups.get(group_id, {}))
+
+    def jobs(self) -> JobHistory:
+        """Return schedules and runs of jobs."""
+        return read_history(self._log)
+
+    def _size(self, tp: TopicPartition) -> int:
+        entries = self._log.partition(tp.topic, tp.partition).readable().entries
+        return sum({entry.object: entry.size_bytes for entry in entries}.values())
+
+    def _stored(self) -> StoredOffsets:
+        """Return the folded offsets. Cost: the records since the last call."""
+        with self._offsets_lock:
+            now_s = self._clock.monotonic_s()
+            if self._offsets_s is not None and now_s - self._offsets_s < GROUPS_AGE_MAX_S:
+                return self._offsets
+            try:
+                topic = self._log.topic(OFFSETS_TOPIC)
+            except UnknownTopicOrPartition:
+                self._offsets = StoredOffsets()
+                return self._offsets
+            if topic.topic_id != self._offsets.topic_id:
+                self._offsets = StoredOffsets(topic_id=topic.topic_id)
+            for number in range(topic.partitions):
+                self._read_on(number)
+            self._offsets_s = now_s
+            return self._offsets
+
+    def _read_on(self, number: int) -> None:
+        partition = self._log.partition(OFFSETS_TOPIC, number)
+        extent = extent_of(partition, committed_only=True)
+        base = max(self._offsets.ends.get(number, 0), extent.view.log_start_offset)
+        if base < extent.readable_end:
+            for batch in partition.read(
+                base, extent.readable_end, ("key", "value"), view=extent.view,
+                unread=Unread.PASS_OVER, outcomes=extent.outcomes,
+            ):  # fmt: skip
+                self._offsets.take(batch)
+        self._offsets.ends[number] = max(base, extent.readable_end)

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from starlette.testclient import TestClient
+
+from sparklog.cluster.log import Log, open_log
+from sparklog.cluster.named_snapshots import create_snapshot
+from sparklog.console.root_view import RootView
+from sparklog.log.schema import HEADERS
+from tests.harness.console_browser import NASTY, Browser, browser_of
+
+
+def append(log: Log, topic: str, partition: int, rows: dict[str, Any]) -> None:
+    log.partition(topic, partition).append([pa.record_batch(rows)])
+
+
+@pytest.fixture(scope="module")
+def filled_root(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A root with four topics and a snapshot."""
+    root = str(tmp_path_factory.mktemp("console"))
+    with open_log(root) as log:
+        log.create_topic("flights", 3, {"sparklog.key.index": "bloom"})
+        log.create_topic("nasty", 1, {"max.message.bytes": "60000000"})
+        log.create_topic("empty", 2)
+        for segment in range(4):
+            for partition in range(3):
+                numbers = range(segment * 10, segment * 10 + 10)
+                append(
+                    log,
+                    "flights",
+                    partition,
+                    {
+                        "timestamp": pa.array([1_790_000_000_000 + n * 1000 for n in numbers]),
+                        "key": [f"N{n}".encode() for n in numbers],
+                        "value": [json.dumps({"n": n}).encode() for n in numbers],
+                    },
+                )
+        count = len(NASTY)
+        append(
+            log,
+            "nasty",
+            0,
+            {
+                "key": pa.array([b"<i>k"] * count, pa.binary()),
+                "value": pa.array(NASTY, pa.binary()),
+                "headers": pa.array([[{"key": "t\x1b", "value": b"<u>"}]] * count, HEADERS),
+            },
+        )
+        create_snapshot(log, "kept", ["flights"])
+    return root
+
+
+@pytest.fixture
+def root_browser(
+    tmp_path: Path,
+) -> Iterator[Callable[..., Browser]]:
+    """Opens consoles of new, empty roots, or of a given one."""
+    views: list[RootView] = []
+    clients: list[TestClient] = []
+
+    def opened(root: str = "", **settings: Any) -> Browser:
+        view = RootView(root or str(tmp_path / "log"))
+        views.append(view)
+        client = browser_of(view, **settings)
+        client.__enter__()
+        clients.append(client)
+        return Browser(client, view.storage())
+
+    yield opened
+    for client in clients:
+        client.__exit__()
+    for view in views:
+        view.close()

@@ -1,0 +1,164 @@
+"""A console of one broker: pages, groups with a reset, the live tail, and the root beside it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx2 as httpx
+import pytest
+import uvicorn
+
+from sparklog.client.consumer import Consumer
+from sparklog.client.values import EARLIEST
+from sparklog.console.app import ConsoleApp
+from sparklog.console.broker_view import BrokerView
+from sparklog.console.cluster_view import NewRecord
+from sparklog.console.resources import ConsoleRole
+from sparklog.console.root_view import RootView
+from sparklog.console.sessions import ConsoleSessions, ConsoleUser
+from sparklog.console.web_guard import LOOPBACK
+from sparklog.core.types import TopicPartition
+from sparklog.testing.cluster import SparklogCluster
+from tests.harness.console_browser import Browser, browser_of
+from tests.harness.waiting import eventually
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SparklogCluster]:
+    with SparklogCluster() as running:
+        running.topic("flights", partitions=2, config={"flush.ms": "200"})
+        view = BrokerView(running.bootstrap_servers, {})
+        for value in (b"a", b"b", b"c"):
+            view.append(NewRecord("flights", None, value, partition=1))
+        view.close()
+        yield running
+
+
+@pytest.fixture
+def browser(cluster: SparklogCluster) -> Iterator[Browser]:
+    view = BrokerView(cluster.bootstrap_servers, {})
+    with browser_of(view) as client:
+        yield Browser(client)
+    view.close()
+
+
+def commit(cluster: SparklogCluster, group: str, offset: int) -> None:
+    """Leave a group without members behind, with one committed offset."""
+    with Consumer(cluster.bootstrap_servers, group=group) as consumer:
+        consumer.assign({TopicPartition("flights", 1): EARLIEST})
+        read = 0
+        while read < offset:
+            read += len(consumer.poll(offset - read, 1.0))
+        consumer.commit()
+
+
+def test_pages_come_from_brokers(cluster: SparklogCluster, browser: Browser) -> None:
+    overview = browser.get("/overview")
+    assert (overview["brokers"], overview["controller"]) == (1, 1)
+    assert [one["finding"] for one in overview["findings"]] == ["no-jobs"]
+    (topic,) = browser.get("/topics?sizes=1")["topics"]
+    assert (topic["name"], topic["partitions"], topic["leaderless"]) == ("flights", 2, 0)
+    assert topic["bytes"] is not None
+    detail = browser.get("/topics/flights")
+    assert [row["endOffset"] for row in detail["partitions"]] == [0, 3]
+    for path in ("/", "/topics/flights", "/topics/flights/records", "/brokers", "/brokers/1",
+                 "/groups", "/jobs", "/transactions"):  # fmt: skip
+        browser.page(path)
+    assert "--root" in browser.get("/snapshots", 400)["message"]
+    newest = browser.get("/topics/flights/records?limit=2")
+    assert [row["value"]["text"] for row in newest["records"]] == ["c", "b"]
+    older = browser.get(f"/topics/flights/records?limit=2&from=before&at={newest['older']}")
+    assert [row["value"]["text"] for row in older["records"]] == ["a"]
+    done = browser.post("/topics/flights/records", key="k", value="d", headers="h: 1", partition=0)
+    record = browser.get(f"/topics/flights/partitions/0/records/{done['offset']}")
+    assert (record["value"]["text"], record["headers"][0]["value"]["text"]) == ("d", "1")
+
+
+def test_reset_shows_its_plan_before_it_moves_offsets(
+    cluster: SparklogCluster, browser: Browser
+) -> None:
+    commit(cluster, "readers/one", 3)
+    found = browser.get("/groups/readers%2Fone")
+    assert (found["lag"], found["offsets"][0]["offset"], found["members"]) == (0, 3, [])
+    query = "to=shift&value=-2"
+    plan = browser.get(f"/groups/readers%2Fone?{query}")["plan"]
+    assert [(row["offset"], row["newOffset"]) for row in plan] == [(3, 1)]
+    assert "Nothing has changed yet" in browser.page(f"/groups/readers%2Fone?{query}")
+    assert browser.get("/groups/readers%2Fone")["offsets"][0]["offset"] == 3
+    moved = browser.post("/groups/readers%2Fone/offsets", to="shift", value="-2")
+    assert moved["offsets"] == {"flights-1": 1}
+    listed = browser.get("/groups?lag=1&filter=READERS")["groups"]
+    assert [(one["group"], one["lag"]) for one in listed] == [("readers/one", 2)]
+
+    root = RootView(cluster.root)
+    with browser_of(root, ConsoleRole.VIEWER) as client:
+        stored = Browser(client)
+        eventually(lambda: stored.get("/groups")["groups"], "the offsets are flushed")
+        (row,) = stored.get("/groups/readers%2Fone")["offsets"]
+        assert (row["topic"], row["partition"]) == ("flights", 1)
+        assert "on brokers" not in stored.page("/groups/readers%2Fone")
+    root.close()
+
+    browser.submit("/groups/readers%2Fone/delete", 400, confirm="readers")
+    browser.submit("/groups/readers%2Fone/delete", confirm="readers/one")
+    assert browser.get("/groups")["groups"] == []
+    browser.get("/groups/readers%2Fone", 404)
+
+
+@contextmanager
+def served(view: BrokerView | RootView) -> Iterator[str]:
+    """Serve a console on a free port, as the command does."""
+    sessions = ConsoleSessions(ConsoleUser("", ConsoleRole.VIEWER, view), None)
+    app = ConsoleApp(sessions, version="0.0", secure=False, hosts=LOOPBACK).starlette
+    config = uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        eventually(lambda: server.started, "the console serves")
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
+
+
+@pytest.mark.parametrize("kind", ["brokers", "root"])
+def test_live_tail_sends_new_records(cluster: SparklogCluster, kind: str) -> None:
+    sender = BrokerView(cluster.bootstrap_servers, {})
+    view = sender if kind == "brokers" else RootView(cluster.root)
+    with served(view) as url, httpx.Client(base_url=url, timeout=30) as client:
+        path = "/api/v1/topics/flights/tail?partition=0"
+        seen: list[str] = []
+        with client.stream("GET", path) as events:
+            assert events.headers["content-type"].startswith("text/event-stream")
+            assert events.headers["x-accel-buffering"] == "no"
+            lines = events.iter_lines()
+            sent = 0
+            for line in lines:
+                if line.startswith("data: "):
+                    seen += [row["value"]["text"] for row in json.loads(line[6:])["records"]]
+                if seen:
+                    break
+                if line == "" and sent < 1:
+                    record = NewRecord("flights", None, b"live", partition=0)
+                    threading.Timer(1.0, sender.append, (record,)).start()
+                    sent += 1
+        assert seen == ["live"]
+        problem = client.get("/api/v1/topics/gone/tail").text
+        assert "event: problem" in problem
+        assert "no such topic" in problem
+    view.close()
+    sender.close()
+
+
+def test_silent_brokers_are_reported_in_words() -> None:
+    view = BrokerView("127.0.0.1:1", {})
+    with browser_of(view) as client:
+        browser = Browser(client)
+        assert "no broker answers" in browser.page("/", 503)
+        assert browser.get("/topics", 503)["error"] == "No answer"
+    view.close()

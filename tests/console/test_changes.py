@@ -1,0 +1,155 @@
+"""Changes by pages and by JSON: what they do, and who may not make them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from sparklog.console.changes import CHANGES
+from sparklog.console.resources import ChangeAction, ConsoleRole
+from sparklog.console.root_view import RootView
+from sparklog.console.sessions import RootLogins
+from tests.harness.console_browser import Browser, browser_of
+
+Opens = Callable[..., Browser]
+
+
+def test_topic_lives_from_its_creation_to_its_end(root_browser: Opens) -> None:
+    browser = root_browser()
+    text = browser.submit("/topics", name="orders", partitions="2", settings="retention.ms=5000")
+    assert "Created topic orders with 2 partitions." in text
+    assert "Created topic" not in browser.page("/topics/orders")
+    browser.submit("/topics/orders/settings", name="cleanup.policy", value="compact")
+    settings = {one["name"]: one for one in browser.get("/topics/orders")["settings"]}
+    assert (settings["cleanup.policy"]["value"], settings["retention.ms"]["value"]) == (
+        "compact", "5000",
+    )  # fmt: skip
+    browser.submit("/topics/orders/settings", name="cleanup.policy", reset="1", value="compact")
+    assert "policy" in browser.post(
+        "/topics/orders/settings", 400, name="cleanup.policy", value="shred"
+    )["message"]  # fmt: skip
+    browser.post("/topics/orders/partitions", total=3)
+
+    done = browser.post(
+        "/topics/orders/records", key="k", value="line\n<b>", headers="trace: 7", partition=2
+    )
+    assert (done["partition"], done["offset"]) == (2, 0)
+    record = browser.get("/topics/orders/partitions/2/records/0")
+    assert (record["key"]["text"], record["value"]["text"]) == ("k", "line\n<b>")
+    assert record["headers"][0]["name"] == "trace"
+    again = browser.page("/topics/orders/partitions/2/records/0")
+    assert "line\n&lt;b&gt;</textarea>" in again
+    text = browser.submit("/topics/orders/records", key="k", tombstone="1", partition="2")
+    assert "partition 2, offset 1" in text
+    assert browser.get("/topics/orders/partitions/2/records/1")["value"]["decoder"] == "null"
+
+    assert "confirm" in browser.post("/topics/orders/purge", 400, confirm="order")["message"]
+    starts = browser.post("/topics/orders/purge", confirm="orders", partition=2, before=1)
+    assert starts["logStartOffsets"] == {"2": 1}
+    browser.submit("/topics/orders/purge", confirm="orders")
+    assert browser.get("/topics/orders")["records"] == 0
+    browser.submit("/topics/orders/delete", 400, confirm="")
+    browser.submit("/topics/orders/delete", confirm="orders")
+    assert browser.get("/topics")["topics"] == []
+
+
+def test_snapshot_is_taken_and_dropped(root_browser: Opens) -> None:
+    browser = root_browser()
+    browser.post("/topics", name="orders")
+    browser.post("/topics/orders/records", value="v")
+    assert browser.post("/snapshots", name="kept", topics="orders")["partitions"] == 1
+    assert browser.get("/snapshots")["snapshots"][0]["records"] == 1
+    browser.submit("/snapshots/kept/drop", confirm="kept")
+    assert browser.get("/snapshots")["snapshots"] == []
+
+
+FIELDS = {"name": "orders", "value": "v", "total": "9", "confirm": "flights", "to": "earliest"}
+
+
+def request_of(change: ChangeAction) -> tuple[str, dict[str, str]]:
+    path = re.sub(r"\{(\w+)\}", "flights", change.path)
+    return path, {one.name: FIELDS[one.name] for one in change.fields if one.name in FIELDS}
+
+
+@pytest.mark.parametrize("role", [ConsoleRole.VIEWER, ConsoleRole.EDITOR])
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
+def test_lower_role_changes_nothing_by_hand_made_requests(
+    change: ChangeAction, role: ConsoleRole, root_browser: Opens
+) -> None:
+    browser = root_browser(role=role)
+    assert browser.log is not None
+    browser.log.create_topic("flights", 1)
+    before = browser.log.refresh().end_offset
+    path, fields = request_of(change)
+    if role >= change.role:
+        return
+    assert f"needs the role {change.role.word}" in browser.post(path, 403, **fields)["message"]
+    assert "needs the role" in browser.submit(path, 403, **fields)
+    for prefix in ("", "/api/v1"):
+        for method in ("PUT", "PATCH", "DELETE"):
+            answer = browser.client.request(method, prefix + path, json=fields)
+            assert answer.status_code in {404, 405}
+    assert browser.log.refresh().end_offset == before
+    assert browser.log.partition("flights", 0).view().end_offset == 0
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
+def test_every_change_needs_token_and_same_site(change: ChangeAction, root_browser: Opens) -> None:
+    browser = root_browser()
+    assert browser.log is not None
+    browser.log.create_topic("flights", 1)
+    before = browser.log.refresh().end_offset
+    path, fields = request_of(change)
+    token = browser.token()
+    for headers in (
+        {},
+        {"X-CSRF-Token": "0" * 64},
+        {"X-CSRF-Token": token, "Origin": "http://evil.example"},
+        {"X-CSRF-Token": token, "Sec-Fetch-Site": "cross-site"},
+    ):
+        answer = browser.client.post(f"/api/v1{path}", json=fields, headers=headers)
+        assert answer.status_code == 403, answer.text
+        assert browser.client.post(path, data=fields, headers=headers).status_code == 403
+    assert browser.log.refresh().end_offset == before
+
+
+def test_forged_hosts_and_huge_requests_are_refused(root_browser: Opens) -> None:
+    browser = root_browser()
+    assert browser.client.get("/", headers={"Host": "evil.example"}).status_code == 421
+    huge = browser.client.post("/topics", data={"name": "x" * 1_000_000})
+    assert huge.status_code == 400
+    assert "too large" in huge.text
+    for body, words in ((b"[1]", "JSON object"), (b"{", "JSON"), (b'{"name": []}', "is a string")):
+        answer = browser.client.post(
+            "/api/v1/topics", content=body, headers={"Content-Type": "application/json"}
+        )
+        assert answer.status_code == 400
+        assert words in answer.json()["message"]
+
+
+def test_users_log_in_with_their_roles(root_browser: Opens, tmp_path: object) -> None:
+    view = RootView(str(tmp_path))
+    view.storage().set_password("ann", "secret-1")
+    view.storage().set_password("bob", "secret-2")
+    logins = RootLogins(view, {"ann": ConsoleRole.ADMIN})
+    with browser_of(view, logins=logins) as client:
+        browser = Browser(client)
+        assert client.get("/topics", follow_redirects=False).headers["location"] == "/login"
+        assert browser.get("/topics", 401)["error"] == "Log in first"
+        for user, password in (("ann", "secret-2"), ("carl", "secret-1"), ("", "")):
+            answer = client.post("/login", data={"user": user, "password": password})
+            assert answer.status_code == 401
+            assert "wrong" in answer.text
+        client.post("/login", data={"user": "bob", "password": "secret-2"})
+        assert browser.get("/session")["role"] == "viewer"
+        browser.post("/topics", 403, name="orders")
+        client.post("/logout", data={"csrf": browser.token()})
+        browser.get("/session", 401)
+        client.post("/login", data={"user": "ann", "password": "secret-1"})
+        assert (browser.get("/session")["user"], browser.get("/session")["role"]) == (
+            "ann", "admin",
+        )  # fmt: skip
+        browser.post("/topics", name="orders")
+    view.close()

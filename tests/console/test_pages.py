@@ -1,0 +1,158 @@
+"""Pages of a console on a root, with no broker: what they show, and what they never show."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from sparklog.cluster.metadata import changes as registry
+from sparklog.cluster.metadata.image import MetadataImage
+from sparklog.cluster.metadata.records import Record
+from sparklog.console.resources import PageResource
+from sparklog.console.site import ALL_PAGES
+from sparklog.core.entropy import SYSTEM_ENTROPY, new_topic_id
+from tests.harness.console_browser import NASTY, Browser
+
+Opens = Callable[..., Browser]
+
+PATHS = {"topic": "flights", "partition": "1", "offset": "3", "group": "g", "snapshot": "kept"}
+
+
+def path_of(page: PageResource) -> str:
+    return re.sub(r"\{(\w+)\}", lambda found: PATHS.get(found[1], "1"), page.path)
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
+def test_page_and_json_answer_alike(
+    page: PageResource, root_browser: Opens, filled_root: str
+) -> None:
+    browser = root_browser(filled_root)
+    path = path_of(page)
+    expected = 400 if page.brokers_only else 200
+    answer = browser.client.get(path)
+    assert answer.status_code == expected
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "<h1" in answer.text
+    assert re.search(r"<script(?![^>]* src=)|\son\w+=|\sstyle=|javascript:", answer.text) is None
+    document = browser.get("/overview" if path == "/" else path, expected)
+    assert ("message" in document) is page.brokers_only
+    described = browser.get("/openapi.json")["paths"]
+    assert f"/api/v1{'/overview' if page.path == '/' else page.path}" in described
+
+
+def test_hostile_records_are_shown_as_text(root_browser: Opens, filled_root: str) -> None:
+    browser = root_browser(filled_root)
+    pages = [browser.page("/topics/nasty/records")]
+    pages += [
+        browser.page(f"/topics/nasty/partitions/0/records/{offset}?decoder={decoder}")
+        for offset in range(len(NASTY))
+        for decoder in ("auto", "text", "json", "hex")
+    ]
+    for text in pages:
+        assert "<script>alert" not in text
+        assert "<i>k" not in text
+        assert "<u>" not in text
+        assert re.search("[\x00-\x08\x0b-\x1f\u202e]", text.replace("\r", "")) is None
+        assert len(text) < 400_000
+    assert "right\\u202eleft" in pages[0]
+    assert "schema 7" in pages[0]
+    rows = {row["offset"]: row["value"] for row in browser.get("/topics/nasty/records")["records"]}
+    assert rows[7] == {
+        "text": "x" * 512, "decoder": "text", "bytes": 3_000_000, "shortened": True,
+        "schemaId": None,
+    }  # fmt: skip
+    assert [rows[4]["decoder"], rows[5]["decoder"], rows[6]["decoder"]] == ["empty", "null", "json"]
+    value = browser.client.get("/topics/nasty/partitions/0/records/7/value")
+    assert value.content == NASTY[7]
+    assert value.headers["content-type"] == "application/octet-stream"
+    assert value.headers["content-disposition"].startswith("attachment;")
+
+
+def test_pages_of_records_show_each_record_once(root_browser: Opens, filled_root: str) -> None:
+    browser = root_browser(filled_root)
+    for start, step in (("newest", "older"), ("oldest", "newer")):
+        seen = []
+        query = f"from={start}"
+        while query:
+            found = browser.get(f"/topics/flights/records?limit=7&{query}")
+            seen += [(row["partition"], row["offset"]) for row in found["records"]]
+            way = "before" if step == "older" else "after"
+            query = f"from={way}&at={found[step]}" if found[step] else ""
+        assert sorted(seen) == [(p, o) for p in range(3) for o in range(40)], start
+    later = browser.get("/topics/flights/records?from=time&at=2026-09-21T14:13:50&limit=3")
+    assert {row["offset"] for row in later["records"]} == {30}
+    one = browser.get("/topics/flights/records?from=offset&at=38&partition=2")
+    assert [row["offset"] for row in one["records"]] == [38, 39]
+    problem = browser.get("/topics/flights/records?from=offset&at=99&partition=2", 404)
+    assert "log_end_offset=40" in problem["message"]
+
+
+def test_search_by_key_reports_skipped_segments(root_browser: Opens, filled_root: str) -> None:
+    browser = root_browser(filled_root)
+    found = browser.get("/topics/flights/search?key=N25&everywhere=1")
+    assert [row["offset"] for row in found["records"]] == [25, 25, 25]
+    assert found["cost"]["segments"] == 12
+    assert found["cost"]["skipped"] >= 9
+    assert f"<strong>{found['cost']['skipped']} of 12</strong>" in browser.page(
+        "/topics/flights/search?key=N25&everywhere=1"
+    )
+
+
+def test_files_page_shows_segments_and_their_times(root_browser: Opens, filled_root: str) -> None:
+    browser = root_browser(filled_root)
+    found = browser.get("/topics/flights/partitions/1/files")
+    assert [(s["baseOffset"], s["endOffset"], s["rows"]) for s in found["segments"]] == [
+        (30, 40, 10), (20, 30, 10), (10, 20, 10), (0, 10, 10),
+    ]  # fmt: skip
+    newest = found["segments"][0]
+    assert (newest["codec"], newest["keyIndex"], newest["problem"]) == ("lz4", True, None)
+    assert (newest["minTimestamp"], newest["maxTimestamp"]) == (1790000030000, 1790000039000)
+    assert found["bytes"] == sum(s["bytes"] for s in found["segments"])
+
+
+def test_five_thousand_topics_are_paged_and_filtered(root_browser: Opens) -> None:
+    browser = root_browser()
+    assert browser.log is not None
+
+    def five_thousand(image: MetadataImage) -> list[Record]:
+        return [
+            record
+            for number in range(5000)
+            for record in registry.create_topic(
+                image, f"topic-{number:04}", new_topic_id(SYSTEM_ENTROPY), 1, {}
+            )
+        ]
+
+    browser.log._decide(five_thousand)
+    first = browser.get("/topics")
+    assert (first["total"], first["pages"], len(first["topics"])) == (5000, 100, 50)
+    answer = browser.client.get("/topics")
+    assert answer.elapsed.total_seconds() < 1
+    last = browser.get("/topics?page=100&sort=-name")["topics"]
+    assert last[-1]["name"] == "topic-0000"
+    assert browser.get("/topics?filter=C-00")["total"] == 100
+    assert browser.get("/topics?filter=/9$/")["total"] == 500
+    assert "regular expression" in browser.get("/topics?filter=/(/", 400)["message"]
+    assert browser.client.get("/").elapsed.total_seconds() < 1
+
+
+def test_wrong_parameters_are_refused_with_words(root_browser: Opens, filled_root: str) -> None:
+    browser = root_browser(filled_root)
+    for path, words in (
+        ("/topics?pages=2", "no such parameter: 'pages'"),
+        ("/topics?page=x", "page is a whole number"),
+        ("/topics?page=0", "outside its limits"),
+        ("/topics?page=1&page=2", "given twice"),
+        ("/topics/flights/records?limit=100000", "outside its limits"),
+        ("/topics/flights/records?from=offset&at=", "needs at"),
+        ("/topics/flights/records?decoder=avro", "is one of"),
+        (f"/topics?filter={'x' * 3000}", "too long"),
+    ):
+        assert words in browser.get(path, 400)["message"]
+    assert "no such topic" in browser.get("/topics/gone", 404)["message"]
+    assert "no such partition" in browser.get("/topics/flights/records?partition=9", 404)["message"]
+    assert "There is no page" in browser.page("/nothing", 404)

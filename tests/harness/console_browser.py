@@ -1,0 +1,68 @@
+"""A client of the web console, in this process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from sparklog.cluster.log import Log
+from sparklog.console.app import ConsoleApp
+from sparklog.console.cluster_view import ClusterView
+from sparklog.console.resources import ConsoleRole
+from sparklog.console.sessions import ConsoleSessions, ConsoleUser, Logins
+from sparklog.console.web_guard import LOOPBACK
+
+NASTY = (
+    b"<script>alert(1)</script>",
+    b"\x1b[31mred\x07",
+    "right\u202eleft".encode(),
+    b"\x00\x00\x00\x00\x07framed\xff",
+    b"",
+    None,
+    b'{"a": "</code><b>"}',
+    b"x" * 3_000_000,
+)
+
+
+@dataclass
+class Browser:
+    """A client of one console, with the session's token."""
+
+    client: TestClient
+    log: Log | None = None
+
+    def page(self, path: str, status: int = 200) -> str:
+        answer = self.client.get(path)
+        assert answer.status_code == status, answer.text
+        return str(answer.text)
+
+    def get(self, path: str, status: int = 200) -> Any:
+        answer = self.client.get(f"/api/v1{path}")
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    def token(self) -> str:
+        return str(self.get("/session")["csrf"])
+
+    def post(self, path: str, status: int = 200, **fields: Any) -> Any:
+        headers = {"X-CSRF-Token": self.token()}
+        answer = self.client.post(f"/api/v1{path}", json=fields, headers=headers)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    def submit(self, path: str, status: int = 200, **fields: str) -> str:
+        """Send a form as a page does, and return the page after it."""
+        answer = self.client.post(path, data={"csrf": self.token(), **fields})
+        assert answer.status_code == status, answer.text
+        return str(answer.text)
+
+
+def browser_of(
+    view: ClusterView, role: ConsoleRole = ConsoleRole.ADMIN, logins: Logins | None = None
+) -> TestClient:
+    common = None if logins else ConsoleUser("", role, view)
+    sessions = ConsoleSessions(common, logins)
+    app = ConsoleApp(sessions, version="0.0", secure=False, hosts=LOOPBACK)
+    return TestClient(app.starlette, base_url="http://localhost:9099")
