@@ -300,15 +300,18 @@ def _counters(store: ObjectStore) -> RequestCounters | None:
     return counters if isinstance(counters, RequestCounters) else None
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run a broker until SIGTERM or SIGINT; return the exit code."""
+def main(
+    argv: Sequence[str] | None = None, open_store: Callable[[str], ObjectStore] | None = None
+) -> int:
+    """Run a broker until SIGTERM or SIGINT; return the exit code. `open_store` is as in `run`."""
     args = _parser().parse_args(argv)
     asked: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda signum, _: asked.append(signum))
     try:
         start_diagnostics(args.log_level, os.environ)  # noqa: TID251 - this is the edge
-        run(args.root, _configs(args), stop=lambda: bool(asked), ready=_say)
+        stop = partial(bool, asked)
+        run(args.root, _configs(args), stop=stop, ready=_say, open_store=open_store)
     except InvalidConfig as error:
         sys.stderr.write(f"sparklog broker: {error}\n")
         return MISUSED

@@ -8,7 +8,7 @@ again. Latencies are seconds.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Lock
 
@@ -71,6 +71,8 @@ class RequestCounters:
         self._bytes: Counter[tuple[str, str]] = Counter()
         self._retries: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
+        self.concurrency_limit: Callable[[], int] | None = None
+        """Returns how many requests the store gets at a time, if that is limited."""
         self._lock = PerProcess(Lock)
 
     def add(self, kind: str, label: str, size_bytes: int = 0, requests: int = 1) -> None:

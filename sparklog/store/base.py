@@ -67,6 +67,10 @@ class TransientStoreError(Unavailable):
         self.unsettled = unsettled
 
 
+class StoreBusy(TransientStoreError):
+    """The store gets more requests than it takes: 503 SlowDown, or 429."""
+
+
 def check_key(key: str) -> None:
     """Reject a key that is not valid on every store.
 

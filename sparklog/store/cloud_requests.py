@@ -23,7 +23,7 @@ from urllib3.exceptions import ConnectTimeoutError, MaxRetryError, NewConnection
 from urllib3.exceptions import SSLError as TlsError
 
 from sparklog.core.errors import InvalidConfig, Unavailable
-from sparklog.store.base import ObjectNotFound, TransientStoreError
+from sparklog.store.base import ObjectNotFound, StoreBusy, TransientStoreError
 from sparklog.store.settings import StoreSettings
 
 _NEVER_SENT = (NewConnectionError, ConnectTimeoutError, ConnectTimeout)
@@ -64,7 +64,11 @@ class CloudRequest:
             return TransientStoreError(
                 f"another write to this key is under way. {facts}", unsettled=False
             )
-        if status in (408, 429) or status >= 500:
+        if status in (429, 503):
+            return StoreBusy(
+                f"{self.service} takes fewer requests just now. {facts}", unsettled=True
+            )
+        if status == 408 or status >= 500:
             return TransientStoreError(f"{self.service} is busy. {facts}", unsettled=True)
         if status in (401, 403):
             return InvalidConfig(

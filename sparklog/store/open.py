@@ -1,6 +1,6 @@
 """From a root URL to a store that retries and counts its requests.
 
-    retrying -> probing -> hedging -> counting -> memory | file | S3 | Azure | Google
+    retrying -> probing -> hedging -> pacing -> counting -> memory | file | S3 | Azure | Google
                 (not for memory and files)
 
 Counting sits right above the store, so it sees every request that is sent, retries and hedges too.
@@ -21,6 +21,7 @@ from sparklog.store.file import FileStore
 from sparklog.store.hedging import HedgingStore
 from sparklog.store.memory import shared_memory_store
 from sparklog.store.metered import MeteredStore
+from sparklog.store.pacing import PacingStore
 from sparklog.store.retrying import RetryingStore
 from sparklog.store.root_url import RootUrl, parse_root_url
 from sparklog.store.settings import S3Access, StoreSettings
@@ -68,6 +69,8 @@ def open_store(
         store, identity = FileStore(parts.path, fsync=settings.fsync, entropy=entropy), ""
     counting = MeteredStore(store, label_of)
     store = counting
+    if identity:
+        store = PacingStore(store, settings.connections_max, counting.counters, clock)
     if identity and settings.hedge:
         store = HedgingStore(store, settings, clock)
     if identity and settings.probe:

@@ -61,6 +61,8 @@ class S3Store(ObjectStore):
         self._bucket = bucket
         self._endpoint = access.endpoint_url or "aws"
         self._renewed = access.renewed
+        self._granted: set[str] = set()
+        """Operations that the store allowed before."""
         self._put_arguments = access.put_arguments
         self._connection = PerProcess(lambda: S3Connection(access, settings))
         weakref.finalize(self, _close, self._connection)
@@ -81,13 +83,15 @@ class S3Store(ObjectStore):
             return data
 
         try:
-            return self._connection.get().run(request)
+            data = self._connection.get().run(request)
         except ClientError as error:
             if status_of(error) == 416:  # the range starts at the end or beyond
                 return b""
             raise self._translated(error, "get", key) from error
         except Exception as error:
             raise self._translated(error, "get", key) from error
+        self._granted.add("get")
+        return data
 
     def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         """See `ObjectStore.put_if_absent`; `TransientStoreError` if S3 answered "not now"."""
@@ -103,6 +107,7 @@ class S3Store(ObjectStore):
             if isinstance(translated, TransientStoreError) and translated.unsettled:
                 return PutOutcome.UNKNOWN
             raise translated from error
+        self._granted.add("put")
         return PutOutcome.CREATED
 
     def put(self, key: str, data: bytes) -> None:
@@ -153,13 +158,16 @@ class S3Store(ObjectStore):
 
     def _run(self, operation: str, key: str, request: Callable[[Any], Awaitable[T]]) -> T:
         try:
-            return self._connection.get().run(request)
+            result = self._connection.get().run(request)
         except Exception as error:
             raise self._translated(error, operation, key) from error
+        self._granted.add(operation)
+        return result
 
     def _translated(self, error: Exception, operation: str, key: str) -> Exception:
         where = f"root={self.url} key={key} endpoint={self._endpoint}"
-        return translate(error, operation, where, renewed=self._renewed)
+        granted = operation in self._granted
+        return translate(error, operation, where, renewed=self._renewed, granted=granted)
 
 
 def _close(connection: PerProcess[S3Connection]) -> None:

@@ -94,6 +94,7 @@ class S3Connection:
                     # Segments carry CRC-32C; other S3s refuse Amazon's newer checksum headers.
                     request_checksum_calculation="when_required",
                     response_checksum_validation="when_required",
+                    s3=access.addressing and {"addressing_style": access.addressing},
                 )
                 self._context = get_session().create_client(
                     "s3",

@@ -2,12 +2,13 @@
 
   - 404: ObjectNotFound, or InvalidConfig for a missing bucket
   - 409: `TransientStoreError`; another write to the key is under way, nothing was written
-  - 429, 5xx, a cut or silent connection: `TransientStoreError`; the write may have happened
+  - 429, 503: `StoreBusy`; the write may have happened
+  - 5xx, a cut or silent connection: `TransientStoreError`; the write may have happened
   - connection refused, no such host: `TransientStoreError`; nothing was sent
-  - 401, 403, no credentials: InvalidConfig
+  - 401, 403, no credentials: InvalidConfig; Unavailable for an operation that S3 allowed before
   - expired credentials that botocore renews: `TransientStoreError`; nothing was written
   - credentials whose source fails or still gives the old ones: the same; nothing was sent
-  - other expired credentials, skewed clock: Unavailable
+  - other expired credentials, a wrong clock: Unavailable
 
 Source: Amazon S3 API reference, error responses and conditional writes.
 """
@@ -22,7 +23,7 @@ from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 
 from sparklog.core.errors import InvalidConfig, SparklogError, Unavailable
-from sparklog.store.base import ObjectNotFound, TransientStoreError
+from sparklog.store.base import ObjectNotFound, StoreBusy, TransientStoreError
 
 _NEVER_SENT = (boto.ConnectTimeoutError, boto.ProxyConnectionError)
 _LOST = (
@@ -44,7 +45,9 @@ _NO_RENEWAL = (
 _RENEWED_TOO_LATE = "Credentials were refreshed, but the refreshed credentials are still expired."
 """The text of botocore's RuntimeError; the library has no class for it."""
 _EXPIRED = frozenset({"ExpiredToken", "TokenRefreshRequired"})
-_STALE_IDENTITY = _EXPIRED | {"RequestTimeTooSkewed"}
+_SKEWED = "RequestTimeTooSkewed"
+_STALE = _EXPIRED | {_SKEWED}
+_TOO_MANY = frozenset({429, 503})
 
 
 def status_of(error: boto.ClientError) -> int:
@@ -52,12 +55,19 @@ def status_of(error: boto.ClientError) -> int:
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
+def _date_of(error: boto.ClientError) -> str:
+    """Return the time of an answer, as the server sent it."""
+    return str(error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", ""))
+
+
 def code_of(error: boto.ClientError) -> str:
     """Return S3's name for the error."""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def translate(error: Exception, operation: str, where: str, *, renewed: bool) -> Exception:
+def translate(
+    error: Exception, operation: str, where: str, *, renewed: bool, granted: bool = False
+) -> Exception:
     """Return the error to raise instead; an error that is none of S3's comes back as it is.
 
     Args:
@@ -65,9 +75,10 @@ def translate(error: Exception, operation: str, where: str, *, renewed: bool) ->
         operation: what was tried, for the message.
         where: root, key and endpoint as key=value, for the message.
         renewed: whether the next request may have newer credentials.
+        granted: whether S3 allowed this operation before.
     """
     if isinstance(error, boto.ClientError):
-        return _answered(error, operation, where, renewed=renewed)
+        return _answered(error, operation, where, renewed=renewed, granted=granted)
     if isinstance(error, _NO_IDENTITY):
         return InvalidConfig(
             "S3 needs credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the "
@@ -75,7 +86,8 @@ def translate(error: Exception, operation: str, where: str, *, renewed: bool) ->
         )
     if isinstance(error, boto.SSLError):
         return Unavailable(
-            "no secure connection to S3; check the endpoint's scheme and certificate. "
+            "no secure connection to S3; check the endpoint's scheme and certificate, or name the "
+            "file of its authority in AWS_CA_BUNDLE. "
             f"operation={operation} {where} error={error}"
         )
     if isinstance(error, boto.EndpointConnectionError) and _refused(error):
@@ -99,9 +111,16 @@ def _refused(error: boto.EndpointConnectionError) -> bool:
     return isinstance(error.kwargs.get("error"), ClientConnectorError)
 
 
-def _answered(error: boto.ClientError, operation: str, where: str, *, renewed: bool) -> Exception:
+def _answered(
+    error: boto.ClientError, operation: str, where: str, *, renewed: bool, granted: bool
+) -> Exception:
     status, code = status_of(error), code_of(error)
     facts = f"operation={operation} {where} status={status} code={code}"
+    if granted and (code == "NoSuchBucket" or status in (401, 403)) and code not in _STALE:
+        return Unavailable(
+            "S3 refuses what it allowed before: the bucket is read-only or gone, or its policy or "
+            f"the rights changed; undo that, and the work goes on. {facts}"
+        )
     if code == "NoSuchBucket":
         return InvalidConfig(f"no such bucket; create it or use another root. {facts}")
     if status == 404:
@@ -110,14 +129,18 @@ def _answered(error: boto.ClientError, operation: str, where: str, *, renewed: b
         return TransientStoreError(
             f"another write to this key is under way. {facts}", unsettled=False
         )
-    if status == 429 or status >= 500 or code == "RequestTimeout":
+    if status in _TOO_MANY:
+        return StoreBusy(f"S3 takes fewer requests just now. {facts}", unsettled=True)
+    if status >= 500 or code == "RequestTimeout":
         return TransientStoreError(f"S3 is busy. {facts}", unsettled=True)
     if code in _EXPIRED and renewed:
         return TransientStoreError(f"the credentials have just expired. {facts}", unsettled=False)
-    if code in _STALE_IDENTITY:
+    if code in _EXPIRED:
+        return Unavailable(f"S3 refuses credentials that have expired; renew them. {facts}")
+    if code == _SKEWED:
         return Unavailable(
-            "S3 refuses credentials that are no longer valid; renew them, or set the clock. "
-            f"{facts}"
+            "S3 refuses requests because this machine's clock is more than 15 minutes wrong; set "
+            f"it, for example by NTP. {facts} date_at_s3={_date_of(error)!r}"
         )
     if status in (401, 403):
         return InvalidConfig(

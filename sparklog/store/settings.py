@@ -92,6 +92,10 @@ DEFAULT_REGION = "us-east-1"
 """For endpoints that are not Amazon's: they sign with a region too, and this is the usual one."""
 
 
+ADDRESSING_VARIABLE: Final = "SPARKLOG_S3_ADDRESSING_STYLE"
+ADDRESSINGS: Final = ("auto", "path", "virtual")
+"""The place of the bucket's name: `path` is the URL's path, `virtual` its host. `auto` is `virtual`
+at Amazon and `path` at other endpoints."""
 ENCRYPTION_VARIABLE: Final = "SPARKLOG_S3_ENCRYPTION"
 KMS_KEY_VARIABLE: Final = "SPARKLOG_S3_KMS_KEY_ID"
 KMS_ENCRYPTIONS: Final = ("aws:kms", "aws:kms:dsse")
@@ -112,13 +116,20 @@ class S3Access:
     """Encryption of new objects, one of `ENCRYPTIONS`; None: the bucket's default."""
     kms_key_id: str | None = None
     """The key of AWS KMS; None: the one of the account."""
+    addressing: str | None = None
+    """One of `ADDRESSINGS`; None: what Amazon's configuration file says, else `auto`."""
 
     def __post_init__(self) -> None:
-        """Check the encryption.
+        """Check the encryption and the addressing.
 
         Raises:
-            InvalidConfig: S3 has no such encryption, or a key is given for one without keys.
+            InvalidConfig: S3 has no such value, or a key is given for an encryption without keys.
         """
+        if self.addressing is not None and self.addressing not in ADDRESSINGS:
+            raise InvalidConfig(
+                f"{ADDRESSING_VARIABLE} is one of {', '.join(ADDRESSINGS)}. "
+                f"given={self.addressing!r}"
+            )
         if self.encryption is not None and self.encryption not in ENCRYPTIONS:
             raise InvalidConfig(
                 f"{ENCRYPTION_VARIABLE} is one of {', '.join(ENCRYPTIONS)}. "
@@ -149,10 +160,10 @@ class S3Access:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> S3Access:
-        """Take Amazon's variables and those of the encryption; an empty one counts as absent.
+        """Take Amazon's variables and sparklog's own; an empty one counts as absent.
 
         Raises:
-            InvalidConfig: the encryption makes no sense.
+            InvalidConfig: the encryption or the addressing makes no sense.
         """
 
         def first(*names: str) -> str | None:
@@ -168,4 +179,5 @@ class S3Access:
             session_token=first("AWS_SESSION_TOKEN"),
             encryption=first(ENCRYPTION_VARIABLE),
             kms_key_id=first(KMS_KEY_VARIABLE),
+            addressing=first(ADDRESSING_VARIABLE),
         )

@@ -22,6 +22,7 @@ from tests import asyncio_errors
 from tests.harness.waiting import eventually
 
 LISTENS = re.compile(r"listening on (\S+)")
+BROKER = "sparklog.broker.main"
 START_S = 300.0
 STOP_S = 300.0
 """A broker that leaves may flush for a minute."""
@@ -39,8 +40,9 @@ class BrokerProcess:
         environment: Mapping[str, str],
         *,
         proxied: bool,
+        program: str,
     ) -> None:
-        """Prepare its first process; what all of them say goes to `logs`."""
+        """Prepare its first process, of module `program`; what all of them say goes to `logs`."""
         self.broker_id = broker_id
         self.proxy = WireProxy() if proxied else None
         self._log = logs / f"broker-{broker_id}.log"
@@ -48,7 +50,7 @@ class BrokerProcess:
         configs = dict(settings)
         if proxied:
             configs["advertised.listeners"] = f"PLAINTEXT://{self.address}"
-        self._command = [sys.executable, "-m", "sparklog.broker.main", "--root", root]
+        self._command = [sys.executable, "-m", program, "--root", root]
         self._command += ["--broker-id", str(broker_id)]
         for name, value in configs.items():
             self._command += ["--config", f"{name}={value}"]
@@ -127,10 +129,12 @@ class BrokerProcesses:
         count: int = 3,
         proxied: bool = False,
         installation: Path | None = None,
+        program: str = BROKER,
     ) -> None:
         """Prepare brokers 1 to `count`; each behind a proxy of its own, if they are `proxied`."""
+        given = settings or {}, environment or {}
         self.brokers = [
-            BrokerProcess(n, root, logs, settings or {}, environment or {}, proxied=proxied)
+            BrokerProcess(n, root, logs, *given, proxied=proxied, program=program)
             for n in range(1, count + 1)
         ]
         for broker in self.brokers:

@@ -1,7 +1,9 @@
 """Servers of object stores that others wrote: versitygw, Azurite, fake-gcs-server.
 
-The first use installs a server into the virtual environment, by Go's or Node's own installer. So
-only tests that are marked `soak` start them.
+The first use installs a server into the virtual environment, by Go's or Node's own installer. Go
+keeps what it compiled, so only the first of all environments of a machine takes a minute. `make
+test` starts versitygw, and moto on a machine without Go. Only tests that are marked `soak` start
+the others.
 """
 
 from __future__ import annotations
@@ -13,12 +15,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from fcntl import LOCK_EX, flock
 from http.client import HTTPConnection
 from pathlib import Path
 
 from azure.storage.blob import ContainerClient
 
-from tests.harness.moto_server import REGION
+from tests.harness.moto_server import REGION, moto_server
 from tests.harness.waiting import eventually
 
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
@@ -35,6 +39,8 @@ KINDS = [
     *(["azure"] if shutil.which("npm") else []),
 ]
 """The servers that this machine can install."""
+S3_SERVER = "versitygw" if "versitygw" in KINDS else "moto"
+"""The server that `s3_server` starts. Tests have it in their names."""
 PROGRAMS = Path(sys.prefix) / "store-servers"
 
 
@@ -47,9 +53,12 @@ def free_port() -> int:
 def go_program(module: str) -> Path:
     """Return a program of Go; the first use builds it."""
     program = PROGRAMS / module.rpartition("/")[2].partition("@")[0]
-    if not program.exists():
-        environment = {**os.environ, "GOBIN": str(PROGRAMS)}
-        subprocess.run(["go", "install", module], env=environment, check=True)
+    PROGRAMS.mkdir(exist_ok=True)
+    with (PROGRAMS / "lock").open("w") as lock:
+        flock(lock, LOCK_EX)  # workers of one run need it at the same time
+        if not program.exists():
+            environment = {**os.environ, "GOBIN": str(PROGRAMS)}
+            subprocess.run(["go", "install", module], env=environment, check=True)
     return program
 
 
@@ -71,6 +80,8 @@ def served(command: list[str], port: int, environment: dict[str, str]) -> Iterat
         try:
             connection.request("GET", "/")
             return connection.getresponse().status > 0
+        except ConnectionResetError:
+            return True  # it listens, and speaks TLS
         except OSError:
             return False
         finally:
@@ -91,20 +102,43 @@ def served(command: list[str], port: int, environment: dict[str, str]) -> Iterat
 
 
 @contextmanager
-def versitygw(folder: Path, bucket: str) -> Iterator[int]:
+def versitygw(folder: Path, bucket: str, *options: str) -> Iterator[int]:
     """Serve S3 from a folder by versitygw, with one bucket; yields the port."""
     program = go_program(VERSITYGW)
     (folder / bucket).mkdir(parents=True)
     port = free_port()
-    command = [str(program), "--port", f"127.0.0.1:{port}", "posix", str(folder)]
+    command = [str(program), "--port", f"127.0.0.1:{port}", *options, "posix", str(folder)]
     with served(command, port, {"ROOT_ACCESS_KEY": S3_KEY, "ROOT_SECRET_KEY": S3_SECRET}):
         yield port
 
 
-def s3_environment(port: int) -> dict[str, str]:
-    """Return the variables that lead clients to versitygw."""
+@dataclass(frozen=True)
+class S3Server:
+    """An S3 server that runs here."""
+
+    port: int
+
+    def environment(self, endpoint_url: str | None = None) -> dict[str, str]:
+        """Return the variables that lead clients here, or to a proxy in front."""
+        return s3_environment(self.port, endpoint_url)
+
+
+@contextmanager
+def s3_server(folder: Path, bucket: str) -> Iterator[S3Server]:
+    """Serve S3 by `S3_SERVER`, with one bucket; versitygw keeps the objects in `folder`."""
+    if S3_SERVER == "versitygw":
+        with versitygw(folder, bucket) as port:
+            yield S3Server(port)
+    else:
+        with moto_server() as moto:
+            moto.make_bucket(bucket)
+            yield S3Server(moto.port)
+
+
+def s3_environment(port: int, endpoint_url: str | None = None) -> dict[str, str]:
+    """Return the variables that lead clients to an S3 server, or to a proxy in front."""
     return {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ENDPOINT_URL": endpoint_url or f"http://127.0.0.1:{port}",
         "AWS_REGION": REGION,
         "AWS_DEFAULT_REGION": REGION,
         "AWS_ACCESS_KEY_ID": S3_KEY,

@@ -1,4 +1,8 @@
-"""Brokers on S3: credentials that expire under load, and the bucket policy of `conf/s3`."""
+"""Brokers on S3: kills, credentials that expire under load, and the bucket policy of `conf/s3`.
+
+The kills and the policy are tried on versitygw, or on moto where Go is missing: the tests' names
+say which. Credentials that expire need moto, which accepts every key.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from sparklog.client.admin import Admin
 from sparklog.cluster.log import open_log
@@ -19,9 +23,12 @@ from sparklog.cluster.named_snapshots import create_snapshot
 from sparklog.core.shipped_files import shipped_folder
 from sparklog.store.probe import PROBE_PREFIX
 from tests.harness.broker_processes import BrokerProcesses
-from tests.harness.fault_proxy import FaultProxy, fault_proxy
+from tests.harness.fault_proxy import Action, FaultProxy, fault_proxy
 from tests.harness.moto_server import REGION, MotoServer, moto_server
 from tests.harness.short_credentials import ShortCredentials
+from tests.harness.store_servers import S3_SERVER, S3Server, s3_server
+from tests.harness.waiting import eventually
+from tests.soak.world import QUICK, world_on
 
 BUCKET = "expiring"
 LIFETIME_S = 2.0
@@ -29,20 +36,59 @@ EXPIRIES = 3
 
 
 @pytest.fixture
-def server() -> Iterator[MotoServer]:
+def moto() -> Iterator[MotoServer]:
     with moto_server() as server:
         server.make_bucket(BUCKET)
         yield server
 
 
-@pytest.fixture
-def proxy(server: MotoServer) -> Iterator[FaultProxy]:
-    with fault_proxy(server.port) as proxy:
-        yield proxy
+@pytest.fixture(params=[S3_SERVER])
+def server(tmp_path: Path) -> Iterator[S3Server]:
+    with s3_server(tmp_path / "s3", BUCKET) as server:
+        yield server
+
+
+def test_a_kill_of_all_brokers_loses_nothing(server: S3Server, tmp_path: Path) -> None:
+    root = f"s3://{BUCKET}/log"
+    with world_on(root, tmp_path, QUICK, environment=server.environment()) as world:
+        world.flows()
+        for broker in world.cluster.brokers:
+            broker.kill()
+        world.judge()
+
+
+def test_read_only_bucket_is_named_and_written_again_once_it_can_be(
+    server: S3Server, tmp_path: Path
+) -> None:
+    with (
+        fault_proxy(server.port) as proxy,
+        BrokerProcesses(
+            f"s3://{BUCKET}/log",
+            tmp_path,
+            environment=server.environment(proxy.endpoint_url),
+            count=1,
+        ) as brokers,
+    ):
+        with Admin(brokers.bootstrap) as admin:
+            admin.create_topic("t", 1, {"sparklog.commit": "storage", "flush.ms": "200"})
+        producer = Producer({"bootstrap.servers": brokers.bootstrap})
+        producer.produce("t", b"before")
+        assert producer.flush(60) == 0
+        proxy.add(Action.ANSWER, "PUT", status=403, code="AccessDenied")
+        producer.produce("t", b"meanwhile")
+        (broker,) = brokers.brokers
+        eventually(lambda: "refuses what it allowed before" in broker.log, "the broker says so")
+        assert producer.flush(0.5) == 1, "nothing is acknowledged without the bucket"
+        proxy.clear()
+        assert producer.flush(60) == 0
+        consumer = Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": "g"})
+        consumer.assign([TopicPartition("t", 0, 0)])
+        assert [one.value() for one in consumer.consume(2, 60)] == [b"before", b"meanwhile"]
+        consumer.close()
 
 
 def test_broker_acknowledges_every_record_while_credentials_expire(
-    server: MotoServer, proxy: FaultProxy, tmp_path: Path
+    moto: MotoServer, tmp_path: Path
 ) -> None:
     sent, failed, acknowledged = 0, [], 0
 
@@ -52,7 +98,10 @@ def test_broker_acknowledges_every_record_while_credentials_expire(
         if error is not None:
             failed.append(str(error))
 
-    with ShortCredentials(server, tmp_path, LIFETIME_S) as credentials:
+    with (
+        fault_proxy(moto.port) as proxy,
+        ShortCredentials(moto, tmp_path, LIFETIME_S) as credentials,
+    ):
         proxy.has_expired = credentials.has_expired
         environment = {
             "AWS_ENDPOINT_URL": proxy.endpoint_url,
@@ -77,9 +126,18 @@ def test_broker_acknowledges_every_record_while_credentials_expire(
 
 
 def test_bucket_policy_denies_only_puts_that_overwrite(
-    server: MotoServer, proxy: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    environment = server.environment(proxy.endpoint_url)
+    with fault_proxy(server.port) as proxy:
+        _write_objects_of_several_kinds(
+            server.environment(proxy.endpoint_url), tmp_path, monkeypatch
+        )
+    _check_policy(proxy)
+
+
+def _write_objects_of_several_kinds(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     root = f"s3://{BUCKET}/some/log"
@@ -93,6 +151,9 @@ def test_bucket_policy_denies_only_puts_that_overwrite(
         log.create_topic("direct", 1)
         log.partition("direct", 0).append([pa.record_batch({"value": [b"y"]})])
         create_snapshot(log, "s", ["direct"])
+
+
+def _check_policy(proxy: FaultProxy) -> None:
     document = json.loads((shipped_folder("conf") / "s3" / "bucket-policy.json").read_text())
     (once,) = (one for one in document["Statement"] if one["Action"] == "s3:PutObject")
     patterns = [

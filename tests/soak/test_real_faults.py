@@ -8,59 +8,21 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from sparklog.core.clock import SYSTEM_CLOCK
-from sparklog.testing.history import Send, check
 from tests.harness.broker_processes import BrokerProcess, BrokerProcesses
-from tests.harness.fault_proxy import Action, FaultProxy
-from tests.harness.moto_server import moto_server
-from tests.harness.waiting import WITHIN_S, eventually
-from tests.soak.load import Load
+from tests.harness.fault_proxy import Action, fault_proxy
+from tests.harness.store_servers import S3_SERVER, s3_server
+from tests.harness.waiting import eventually
 from tests.soak.small_disk import MIB, SmallDisk, small_disk
+from tests.soak.world import QUICK, World, world_on
 
-QUICK = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "500"}
 BUCKET = "faults"
 FULL = "the disk is full"
 REFILLED_EVERY_S = 0.1
-
-
-@dataclass
-class World:
-    """A cluster, its clients, and the way to its store if there is one that can fail."""
-
-    cluster: BrokerProcesses
-    load: Load
-    store: FaultProxy | None = None
-
-    def after(self, seconds: float) -> None:
-        """Let things go on for a while: faults last as long as a story says."""
-        SYSTEM_CLOCK.sleep_s(seconds)  # and nothing is waited for
-
-    def flows(self, records: int = 50, within_s: float = WITHIN_S) -> None:
-        """Wait until `records` more records were acknowledged."""
-        wanted = self.load.acknowledged + records
-        try:
-            eventually(lambda: self.load.acknowledged >= wanted, "acknowledgements", within_s)
-        except TimeoutError as error:
-            raise AssertionError(self._why("nothing is acknowledged")) from error
-
-    def judge(self) -> None:
-        """Let it all end well, and look at what was seen."""
-        self.cluster.heal()
-        self.flows()
-        self.load.finish()
-        assert not self.load.complaints, self._why("\n".join(self.load.complaints[:20]))
-        anomalies = check(self.load.history)
-        assert not anomalies, self._why("\n".join(map(str, anomalies[:20])))
-        assert sum(isinstance(one, Send) for one in self.load.history) > 300
-
-    def _why(self, what: str) -> str:
-        logs = "\n\n".join(broker.log[-3000:] for broker in self.cluster.brokers)
-        return f"{what}\n\n{logs}"
 
 
 @contextmanager
@@ -72,35 +34,19 @@ def on_files(
     replicas: int = 3,
 ) -> Iterator[World]:
     root = f"file://{tmp_path}/root"
-    with BrokerProcesses(root, tmp_path, settings, proxied=True) as cluster:
-        load = Load(cluster.bootstrap, "events", 3)
-        load.create_topic(configs or {}, replicas)
-        load.start(producers=2, consumers=1)
-        try:
-            yield World(cluster, load)
-        finally:
-            load.give_up()
+    with world_on(root, tmp_path, settings, configs, replicas=replicas) as world:
+        yield world
 
 
 @contextmanager
 def on_s3(tmp_path: Path, settings: dict[str, str], **configs: str) -> Iterator[World]:
-    with moto_server() as moto:
-        moto.make_bucket(BUCKET)
-        proxy = FaultProxy(moto.port)
-        env = moto.environment(proxy.endpoint_url)
-        try:
-            with BrokerProcesses(
-                f"s3://{BUCKET}/root", tmp_path, settings, env, proxied=True
-            ) as cluster:
-                load = Load(cluster.bootstrap, "events", 3)
-                load.create_topic(configs)
-                load.start(producers=2, consumers=1)
-                try:
-                    yield World(cluster, load, proxy)
-                finally:
-                    load.give_up()
-        finally:
-            proxy.close()
+    with s3_server(tmp_path / "s3", BUCKET) as server, fault_proxy(server.port) as proxy:
+        environment = server.environment(proxy.endpoint_url)
+        root = f"s3://{BUCKET}/root"
+        with world_on(
+            root, tmp_path, settings, configs, environment=environment, store=proxy
+        ) as world:
+            yield world
 
 
 def kill_one_after_the_other(world: World) -> None:
@@ -322,8 +268,9 @@ def test_a_disk_that_fills_up_loses_nothing(commit: str, tmp_path: Path) -> None
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("server", [S3_SERVER])
 @pytest.mark.parametrize("faults", [*PROCESSES, outage, storms, storm_and_kills])
-def test_brokers_on_s3_lose_nothing(faults: Faults, tmp_path: Path) -> None:
+def test_brokers_on_s3_lose_nothing(faults: Faults, server: str, tmp_path: Path) -> None:
     with on_s3(tmp_path, {}) as world:
         world.flows()
         faults(world)
@@ -332,6 +279,7 @@ def test_brokers_on_s3_lose_nothing(faults: Faults, tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("server", [S3_SERVER])
 @pytest.mark.parametrize(
     "faults",
     [
@@ -342,7 +290,9 @@ def test_brokers_on_s3_lose_nothing(faults: Faults, tmp_path: Path) -> None:
         outage,
     ],
 )
-def test_commits_in_memory_survive_one_fault_at_a_time(faults: Faults, tmp_path: Path) -> None:
+def test_commits_in_memory_survive_one_fault_at_a_time(
+    faults: Faults, server: str, tmp_path: Path
+) -> None:
     with on_s3(tmp_path, {}, **MEMORY) as world:
         world.flows()
         faults(world)

@@ -277,6 +277,10 @@ def _storage(metrics: BrokerMetrics) -> Iterator[Metric]:
         for kind in STORE_KINDS:
             family.add_metric((kind,), counts.get(kind, 0))
         yield family
+    limit = metrics.store_requests.concurrency_limit
+    if limit is not None:
+        name = "sparklog_store_concurrency_limit"
+        yield GaugeMetricFamily(name, "Requests that the store gets at a time", value=limit())
     yield CounterMetricFamily("sparklog_wal_puts", "Objects of the WAL", value=metrics.wal_puts)
     yield CounterMetricFamily("sparklog_wal_bytes", "Bytes of the WAL", value=metrics.wal_bytes)
     yield CounterMetricFamily(

@@ -58,8 +58,9 @@ def _stage(argv: Sequence[str] | None, environment: dict[str, str]) -> Stage:
     parser.add_argument(
         "--root",
         metavar="URL",
-        help=f"where the log is: a folder or s3://bucket/prefix (default ${ROOT_VARIABLE}, else a "
-        "folder in --folder); s3:// is served by moto here unless AWS_ENDPOINT_URL is set",
+        help=f"where the log is: a folder, s3://bucket/prefix (default ${ROOT_VARIABLE}, else a "
+        "folder in --folder), abfs:// or gs://. AWS_ENDPOINT_URL names the S3 server with the "
+        "bucket; without it moto serves s3:// here",
     )
     parser.add_argument(
         "--folder",

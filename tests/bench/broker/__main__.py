@@ -13,11 +13,13 @@ from tests.bench.broker.measures.acl_checks import guarded_cluster, measure_acl_
 from tests.bench.broker.measures.bill import CONFIGS, measure_bill
 from tests.bench.broker.measures.consuming import measure_consuming
 from tests.bench.broker.measures.failover import measure_failover
+from tests.bench.broker.measures.failover_s3 import measure_failover_s3
 from tests.bench.broker.measures.idle import measure_idle
 from tests.bench.broker.measures.latency import measure_latency
 from tests.bench.broker.measures.logins import guessed_cluster, measure_logins
 from tests.bench.broker.measures.producing import UNFORCED, measure_producing, measure_unforced
 from tests.bench.broker.measures.record_checks import measure_record_checks
+from tests.bench.broker.measures.s3 import cluster_on_s3, measure_s3
 from tests.bench.broker.measures.slow_store import measure_slow_store
 from tests.bench.broker.measures.tls import measure_tls, tls_clusters
 from tests.bench.broker.plan import FULL, QUICK, BrokerPlan
@@ -37,6 +39,8 @@ def measure(run: Run[BrokerPlan]) -> None:
             run.take("consume", measure_consuming, sides, plan, results)
             run.take("latency", measure_latency, sides, plan, results)
             run.take("failover", measure_failover, sides, plan, results)
+    if run.wants("failover-s3") and "sparklog" in run.systems:
+        run.take("failover-s3", measure_failover_s3, work / "failover-s3", plan, results)
     if run.wants("unforced"):
         with clusters(run.systems, work / "unforced", ours_alone=UNFORCED) as sides:
             run.take("unforced", measure_unforced, sides, plan, results)
@@ -64,6 +68,9 @@ def measure(run: Run[BrokerPlan]) -> None:
     if run.wants("slow-store") and "sparklog" in run.systems:
         with sparklog_cluster(work / "slow", SLOW_LAUNCHER) as ours:
             run.take("slow-store", measure_slow_store, ours, plan, results)
+    if run.wants("s3") and "sparklog" in run.systems:
+        with cluster_on_s3(work / "on-s3") as ours:
+            run.take("s3", measure_s3, ours, plan, results)
     if run.wants("idle"):
         with clusters(run.systems, work / "idle") as sides:
             for side in sides:
@@ -85,8 +92,10 @@ BENCHMARK = Benchmark(
         "consume",
         "latency",
         "failover",
+        "failover-s3",
         "slow-store",
         "bill",
+        "s3",
         "idle",
     ),
     systems=("sparklog", "kafka"),

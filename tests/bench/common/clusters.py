@@ -58,12 +58,18 @@ def kafka_cluster(
 
 @contextmanager
 def sparklog_cluster(
-    folder: Path, program: Sequence[str] = LAUNCHER, *configs: str
+    folder: Path,
+    program: Sequence[str] = LAUNCHER,
+    *configs: str,
+    root: str | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[SparklogSide]:
     """Run sparklog on Spark executors; `program` starts the launcher if it is not `serve`."""
     progress("starting sparklog's brokers on Spark")
     options = ("--brokers", str(BROKERS), *configs)
-    with SparklogCluster(folder, *options, program=program) as cluster:
+    with SparklogCluster(
+        folder, *options, program=program, root=root, environment=environment
+    ) as cluster:
         side = SparklogSide(cluster)
         try:
             yield side
