@@ -316,7 +316,7 @@ def test_model_finds_a_lost_window_without_a_second_look(
             if look.seal is not None:
                 return Sealed(look.seal, look.boundary)
             mark = sealing._put_mark(layout, WalKind.SEAL, look.gap, look, nonce)
-            if (yield from mark) is PutOutcome.CREATED:
+            if (yield from mark)[1] is PutOutcome.CREATED:
                 return Sealed(look.gap, look.boundary)
 
     monkeypatch.setitem(globals(), "seal", believe_the_put)

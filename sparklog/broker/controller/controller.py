@@ -290,10 +290,12 @@ class ControllerShell:
             return
         now_s = self._now_s()
         if session.lost_s is None:
-            session.lost_s = now_s
+            session.lost_s = self._peers.lost_since_s(session.broker)
+        has_shown = session.shown > session.broker.epoch
+        within_s = self._peers.log_shows_within_s(session.broker, has_shown=has_shown)
+        session.dead = now_s > session.lost_s + within_s
+        if not session.dead and not has_shown:
             self._has_news.set()  # it may have shown itself in the metadata log
-        if now_s > session.lost_s + self._peers.log_shows_within_s:
-            session.dead = True
 
     def _read_heartbeats(self, session: _Session) -> None:
         """Take a broker for alive that has shown itself in the metadata log."""

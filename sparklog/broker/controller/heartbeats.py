@@ -225,7 +225,6 @@ class Heartbeats:
 
         self._refusals, self._denied_since_s = 0, None
         try:
-            await self._metadata.catch_up()
             before = self._metadata.image
             if await self._metadata.decide(claim) is before:
                 # Another one is the controller by now, or this broker goes and must not be.

@@ -72,6 +72,8 @@ class MetadataLog:
         """Called after an append of this broker's own, to have others look."""
         self.answered_s = 0.0
         """When the store last did what it was asked here, on the loop's clock."""
+        self.append_s = 0.0
+        """Time that the newest append took."""
         self._waiting: dict[asyncio.Future[None], int] = {}
         self._snapshot_end = 0
         self._opened = asyncio.Event()
@@ -202,7 +204,9 @@ class MetadataLog:
         """Append at the image's end; if that is taken, read on and return False."""
         at = self.image.end_offset
         protocol = append(self._view, Candidate(self._draft(records), only_at=at))
+        began_s = asyncio.get_running_loop().time()
         view, done = await self._run(protocol)
+        self.append_s = self.answered_s - began_s
         if done is None:
             await self._read_on(view)
             return False

@@ -3,7 +3,9 @@
 A probe is a BrokerHeartbeat with `want_fence`. A broker answers one about itself at once. For one
 about another broker it probes that one and answers with the outcome, which is its vote. Brokers
 that no vote decides about show through the metadata log that they run: see `cluster.liveness`.
-Durations are seconds of the loop's clock.
+A broker that refuses connections has most likely ended, so the first wait for it to show itself is
+short. Later waits, and those for a silent broker, are longer. Durations are seconds of the loop's
+clock.
 """
 
 from __future__ import annotations
@@ -30,8 +32,12 @@ logger = logging.getLogger(__name__)
 METADATA_POLL_S: Final = 1.0
 """The controller reads the log so often for changes made without it; one request each time."""
 PROBE_MAX_S: Final = 0.5
-ASK_AGAIN_S: Final = 0.25
+ASK_AGAIN_S: Final = 0.1
 """Between two looks for the controller's answer in the metadata log."""
+REFUSED_WAIT_S: Final = 0.4
+"""The first wait for a broker that refuses connections to show itself in the metadata log."""
+APPENDS_WAITED: Final = 4
+"""Durations of the newest append by which this wait is longer: a slow store delays all brokers."""
 
 
 def heartbeat(
@@ -70,20 +76,51 @@ class PeerChecks:
         self._session_s = session_s
         self._probe_s = min(PROBE_MAX_S, session_s / 6)
         self._answered: tuple[str, float] | None = None
+        self._refusals: dict[int, tuple[int, float]] = {}
+        """By broker id: the epoch of an incarnation that refuses every connection, and since when.
+        """
+        self._asked_in_vain_s: float | None = None
+        """When this broker asked in the log for a controller that never answered."""
         self.deposed = False
         """This process was replaced while it ran, and no controller has answered it since. It may
         be cut off, so no vote is enough for it to replace another one, and it registers again only
         when it is reached. Else two brokers could replace each other for ever."""
 
-    @property
-    def log_answers_within_s(self) -> float:
-        """Time in which a controller that runs answers a HeartbeatRecord."""
-        return METADATA_POLL_S + max(1.0, self._session_s / 2)
+    def log_answers_within_s(self, controller: Broker) -> float:
+        """Return the time in which a controller that runs answers a HeartbeatRecord."""
+        has_shown = self._answered is not None and self._answered[0] == controller.incarnation
+        return self._quick_s(controller, has_shown=has_shown) or self._patient_s
+
+    def log_shows_within_s(self, broker: Broker, *, has_shown: bool) -> float:
+        """Return the time in which a broker cut off from the controller shows itself in the log.
+
+        `has_shown` says whether it has done so before: then the controller seldom reads the log.
+        """
+        patient_s = self._patient_s + 2 * self._probe_s
+        return self._quick_s(broker, has_shown=has_shown) or patient_s
+
+    def lost_since_s(self, broker: Broker) -> float:
+        """Return since when a broker that no vote decides about has had reason to show itself.
+
+        One that refuses connections lost the last controller no later than this broker did.
+        """
+        refused_s = self._refused_since_s(broker)
+        if refused_s is None or self._asked_in_vain_s is None:
+            return asyncio.get_running_loop().time()
+        return max(refused_s, self._asked_in_vain_s)
+
+    def _refused_since_s(self, broker: Broker) -> float | None:
+        epoch, since_s = self._refusals.get(broker.broker_id, (None, 0.0))
+        return since_s if epoch == broker.epoch else None
 
     @property
-    def log_shows_within_s(self) -> float:
-        """Time in which a broker that was cut off from the controller appends a HeartbeatRecord."""
-        return self.log_answers_within_s + 2 * self._probe_s
+    def _patient_s(self) -> float:
+        return METADATA_POLL_S + max(1.0, self._session_s / 2)
+
+    def _quick_s(self, broker: Broker, *, has_shown: bool) -> float | None:
+        if has_shown or self._refused_since_s(broker) is None:
+            return None
+        return REFUSED_WAIT_S + APPENDS_WAITED * self._metadata.append_s
 
     async def vote(self, broker_id: int, broker_epoch: int) -> Vote:
         """Say whether this broker reaches that incarnation of another one."""
@@ -96,10 +133,11 @@ class PeerChecks:
         """Judge a live broker that cannot be reached, by asking all others that are live."""
         live = image.live_brokers()
         known = {suspect.broker_id, self._broker_id}
-        votes = await asyncio.gather(
-            *(self._ask(voter, suspect) for voter in live if voter.broker_id not in known)
+        is_reached, *votes = await asyncio.gather(
+            self._reaches(suspect),
+            *(self._ask(voter, suspect) for voter in live if voter.broker_id not in known),
         )
-        found = liveness.verdict(votes, len(live))
+        found = Verdict.ALIVE if is_reached else liveness.verdict(votes, len(live))
         if found is Verdict.DEAD and self.deposed:
             return Verdict.UNKNOWN
         return found
@@ -120,6 +158,7 @@ class PeerChecks:
         except (Unavailable, OutcomeUnknown) as error:
             logger.warning("the controller cannot be asked through the metadata log now %s", error)
             return True
+        self._asked_in_vain_s = None if runs else now_s
         if runs:
             now_s = asyncio.get_running_loop().time()
             self._answered = controller.incarnation, now_s + self._session_s
@@ -155,8 +194,8 @@ class PeerChecks:
         image = await self._metadata.decide(show)
         asked = liveness.shown(image, self._broker_id)
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + self.log_answers_within_s
-        while loop.time() < until_s:
+        asked_s = loop.time()
+        while loop.time() < asked_s + self.log_answers_within_s(controller):
             if is_replaced(image) or liveness.shown(image, controller.broker_id) > asked:
                 return True
             await asyncio.sleep(ASK_AGAIN_S)
@@ -181,9 +220,16 @@ class PeerChecks:
     async def _probed(self, to: Broker, about: Broker, timeout_s: float, purpose: str) -> Any:
         """Send a probe about a broker; None when there is no answer."""
         request = heartbeat(about, 0, want_fence=True)
+        answer = None
         try:
-            return await self._network.call(
+            answer = await self._network.call(
                 address_of(to), request, timeout_s=timeout_s, purpose=purpose
             )
-        except (Unreachable, TimeoutError):
+        except Unreachable:
+            if self._refused_since_s(to) is None:
+                self._refusals[to.broker_id] = to.epoch, asyncio.get_running_loop().time()
             return None
+        except TimeoutError:
+            pass  # it is silent
+        self._refusals.pop(to.broker_id, None)
+        return answer

@@ -121,6 +121,8 @@ class LeaderPartition:
         # An earlier leader may hold records that come first; the first leader knows all records.
         has_forerunner = leader_epoch > FIRST_LED_EPOCH
         self._unwritten_end = view.end_offset if view.is_unwritten and has_forerunner else None
+        self._taken_over_at = view.end_offset if view.end_offset and has_forerunner else None
+        """Where the first batch after a take-over begins: its producer has waited long already."""
         self._references = PendingReferences()
         held.tail.start_epoch(leader_epoch)
         self.viewed_s = asyncio.get_running_loop().time()
@@ -428,7 +430,8 @@ class LeaderPartition:
         end_offset = self.tail.end_offset
         self.leadership.appended(end_offset)
         entry = WalBatch(where.topic_id, where.partition, base_offset, self.leader_epoch, data)
-        self._services.wal.append(entry, end_offset, self, awaited=self.leadership.needs_wal)
+        awaited, urgent = self.leadership.needs_wal, base_offset == self._taken_over_at
+        self._services.wal.append(entry, end_offset, self, awaited=awaited, urgent=urgent)
         return base_offset
 
     def _apply(self, events: tuple[Event, ...]) -> None:

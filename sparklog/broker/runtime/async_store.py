@@ -117,7 +117,7 @@ Arguments = TypeVarTuple("Arguments")
 WAL_PREFIX: Final = "wal/"
 WAL_THREADS: Final = 8
 """Twice the puts that a log has in flight; the other half is for trimming."""
-WAL_READ_THREADS: Final = 24
+WAL_READ_THREADS: Final = 48
 THREADS: Final = 24
 
 

@@ -221,9 +221,23 @@ class WalAppender:
         await self._tasks.close()
 
     def append(
-        self, batch: WalBatch, end_offset: int, sink: DurableSink, *, awaited: bool = True
+        self,
+        batch: WalBatch,
+        end_offset: int,
+        sink: DurableSink,
+        *,
+        awaited: bool = True,
+        urgent: bool = False,
     ) -> None:
-        """Take a batch of [base offset, end_offset); `awaited`: an acknowledgement waits for it."""
+        """Take a batch of [base offset, end_offset).
+
+        Args:
+            batch: the batch.
+            end_offset: the offset behind it.
+            sink: gets the notices.
+            awaited: an acknowledgement waits for it.
+            urgent: it is the first after a take-over, so its window does not linger.
+        """
         if self.stopped:
             return
         now_s = self._loop.time()
@@ -232,6 +246,7 @@ class WalAppender:
             window = WalWindow(since_s=now_s)
             self._gathered.append(window)
         window.add(batch, end_offset, sink, awaited=awaited)
+        window.urgent |= urgent and awaited
         if self._timer.at_s > now_s:
             self._look_soon()
         waits = len(self._gathered) > 1 or not self._writer.has_capacity

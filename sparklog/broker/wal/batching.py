@@ -87,6 +87,8 @@ class WalWindow:
     size_bytes: int = 0
     ends: dict[DurableSink, int] = field(default_factory=dict)
     """The offset up to which each partition is durable once this window is acknowledged."""
+    urgent: bool = False
+    """True if it has the first batch after a take-over: its producer has waited long already."""
     unflushed: dict[PartitionId, int] = field(default_factory=dict)
     """The offset each partition's own log must reach before this window's name may be trimmed."""
 
@@ -143,7 +145,7 @@ class WalBatcher:
 
     def due_s(self, window: WalWindow) -> float:
         """Return when a window is to be put; none is put before it."""
-        if window.size_bytes >= self._limits.window_bytes:
+        if window.urgent or window.size_bytes >= self._limits.window_bytes:
             return -inf
         linger_s = self._limits.linger_s
         latest_s = window.since_s + linger_s

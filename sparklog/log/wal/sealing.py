@@ -48,7 +48,9 @@ MARK_BYTES_MAX = WINDOW_BYTES_MIN - 1
 """A larger object is a window, so its kind need not be read. A smaller one may also be a window:
 older versions wrote small ones."""
 FOOTERS_READ_AT_ONCE = 64
-OBJECTS_READ_AT_ONCE = 32
+MARKS_READ_AHEAD = 16
+"""Small objects that are read together with the newest one, before its boundary is known."""
+OBJECTS_READ_AT_ONCE = 48
 """Whole objects. The result keeps their content, so reading many at once costs no more memory."""
 
 Read = TypeVar("Read", WalHeader, WalObject)
@@ -111,6 +113,9 @@ def read_headers(
     Boundaries of windows never fall. So of the objects too large for a mark, only the newest is
     read.
     """
+    marks = [s for s, size in sizes.items() if size <= MARK_BYTES_MAX][-MARKS_READ_AHEAD:]
+    if (yield from _read_unknown(layout, [*marks, *list(sizes)[-1:]], known)) is None:
+        return None
     newest = yield from read_newest(layout, list(sizes), known)
     if newest is None:
         return None
@@ -257,9 +262,10 @@ def seal(layout: WalLayout, nonce: str) -> Program[Sealed]:
             # Between listing and reading, its name may have been trimmed and taken by the seal.
             # Only a listing made after the seal existed shows all windows acknowledged before it.
             continue
-        outcome = yield from _put_mark(layout, WalKind.SEAL, look.gap, look, nonce)
+        mark, outcome = yield from _put_mark(layout, WalKind.SEAL, look.gap, look, nonce)
         if outcome is PutOutcome.CREATED:
             known = look.gap
+            headers[known] = mark  # as if it were read now
         elif outcome is PutOutcome.EXISTS:
             # The broker is alive and was faster; a busy broker would win every time. A barrier
             # ahead stops it. The next rounds then find a log that no longer grows.
@@ -314,13 +320,18 @@ def read_sealed(layout: WalLayout) -> Program[tuple[Sealed, LogTail] | None]:
     holes = 0
     for _ in range(LOOKS_MAX):
         sequences = yield from listed(layout)
-        newest = yield from read_newest(layout, sequences, {})
-        if newest is None:
-            continue
-        boundary = max((h.boundary for h in whole(newest)), default=0)
+        boundary = 0
+        if len(sequences) > OBJECTS_READ_AT_ONCE:  # else one round reads them all
+            newest = yield from read_newest(layout, sequences, {})
+            if newest is None:
+                continue
+            boundary = max((h.boundary for h in whole(newest)), default=0)
         objects = yield from read_objects(layout, [s for s in sequences if s >= boundary])
         if objects is None:
             continue
+        found = [header_of(one) for one in objects]
+        boundary = max((h.boundary for h in found if isinstance(h, WalHeader)), default=boundary)
+        objects = [one for one in objects if _sequence(one) >= boundary]
         headers = whole([header_of(one) for one in objects])
         look = _judged(sequences, headers)
         if look.seal is None:
@@ -440,12 +451,13 @@ def _tail(objects: Sequence[WalObject | TornWindow], sealed: Sealed) -> LogTail:
 
 def _put_mark(
     layout: WalLayout, kind: WalKind, sequence: int, look: _Look, nonce: str
-) -> Program[PutOutcome]:
+) -> Program[tuple[WalHeader, PutOutcome]]:
     # The mark repeats the boundary. After all other objects are cleared, the boundary must still
     # distinguish a valid seal from one that took a trimmed name.
-    data = encode(layout, WalHeader(kind, sequence, look.boundary, nonce, look.forced))
+    mark = WalHeader(kind, sequence, look.boundary, nonce, look.forced)
+    data = encode(layout, mark)
     assert len(data) <= MARK_BYTES_MAX, len(data)
-    return (yield from put(layout.key(sequence), data))
+    return mark, (yield from put(layout.key(sequence), data))
 
 
 def _vanishing(layout: WalLayout) -> Unavailable:

@@ -14,6 +14,7 @@ from sparklog.log.wal import objects
 from sparklog.log.wal.objects import WalBatch, WalHeader, WalKind, WalObject, encode
 from sparklog.log.wal.sealing import (
     MARK_BYTES_MAX,
+    OBJECTS_READ_AT_ONCE,
     LogTail,
     Sealed,
     clear,
@@ -81,7 +82,7 @@ def _read(effects: list[Effect]) -> list[int]:
 def test_however_little_windows_hold_only_the_newest_is_looked_at() -> None:
     store = _log(0, 0, 1, 1, 2)
     effects = _effects(seal(WAL, "s"), store)
-    assert _read(effects) == [5, 6], "the newest window, and the seal; each once"
+    assert _read(effects) == [0, 5], "the registration and the newest window; each once"
     store = MemoryStore("wal")
     run(register(WAL, "r"), store)
     run(place(PutWindow(1, 0).placed(WAL, [], "empty")), store)
@@ -99,7 +100,7 @@ def test_survey_reads_the_newest_large_window_and_finds_a_seal(
     for sequence in (2, 3, 5, 6):
         _write(store, sequence, 1 if sequence > 3 else 0, bytes(MARK_BYTES_MAX))
     effects = _effects(seal(WAL, "s"), store)
-    assert _read(effects) == [1, 4, 6], "the small window, the newest one, the seal; each once"
+    assert _read(effects) == [0, 1, 6], "the small objects and the newest window; each once"
     assert run(seal(WAL, "another"), store) == Sealed(4, 1)
 
 
@@ -111,8 +112,17 @@ def test_a_sealed_log_is_read_in_one_look_each_object_once() -> None:
         sealed,
         run(read_tail(WAL, sealed), store),
     )
-    assert [type(effect) for effect in found] == [ListAfter, GetMany, GetMany]
-    assert _read(found) == [1, 2, 3, 4, 5, 5], "the seal's footer tells where to begin"
+    assert [type(effect) for effect in found] == [ListAfter, GetMany]
+    assert _read(found) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_long_sealed_log_is_read_from_the_boundary_of_its_newest_object() -> None:
+    store = _log(*[0] * OBJECTS_READ_AT_ONCE, OBJECTS_READ_AT_ONCE)
+    run(seal(WAL, "s"), store)
+    found: list[Effect] = []
+    run_noting(read_sealed(WAL), store, found)
+    seal_at, boundary = OBJECTS_READ_AT_ONCE + 2, OBJECTS_READ_AT_ONCE
+    assert _read(found) == [*range(boundary, seal_at + 1), seal_at]
 
 
 def test_a_log_that_shows_no_seal_is_not_taken_for_a_sealed_one() -> None:
