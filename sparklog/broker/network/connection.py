@@ -84,7 +84,7 @@ WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """Answers a client may leave untaken before nothing more is started for it."""
 
 RESERVED_BYTES_MIN: Final = 64 * 1024
-"""Requests from this size on take their share of the intake before their bytes arrive. Smaller ones
+"""Requests from this size on take their memory before their bytes arrive. Smaller ones
 come in one piece, as a rule."""
 FRAME_S: Final = 30.0
 FRAME_BYTES_PER_S: Final = 1024 * 1024
@@ -136,9 +136,9 @@ class Connection(asyncio.Protocol):
         """Produce requests that are answered by tasks."""
         self._reading = True
         self._writable = True
-        self._waiting_for_intake = False
+        self._waiting_for_memory = False
         self._claimed = 0
-        """Bytes of the intake that the request has which arrives, or waits to be started."""
+        """Memory in bytes that the request holds which arrives, or waits to be started."""
         self._frame_timer: asyncio.TimerHandle | None = None
         """Runs while a request arrives that has claimed bytes."""
         self._draining = False
@@ -196,7 +196,7 @@ class Connection(asyncio.Protocol):
                 self._loop.call_soon(exchange.task.cancel)
         self._next = None
         if claimed:
-            self._service.intake.give_back(claimed)
+            self._service.request_memory.give_back(claimed)
         self._closed(self)
 
     def drain(self) -> None:
@@ -253,8 +253,8 @@ class Connection(asyncio.Protocol):
 
     def _claim(self, size: int) -> bool:
         """Take the share of a large request before its bytes; return whether these are wanted."""
-        if not self._service.intake.reserve(size):
-            self._wait_for_intake()
+        if not self._service.request_memory.reserve(size):
+            self._wait_for_memory()
             return False
         self._claimed = size
         limit_s = FRAME_S + size / FRAME_BYTES_PER_S
@@ -264,7 +264,7 @@ class Connection(asyncio.Protocol):
     def _frame_is_here(self, timer: asyncio.TimerHandle) -> None:
         timer.cancel()
         self._frame_timer = None
-        self._service.intake.arrived(self._claimed)
+        self._service.request_memory.arrived(self._claimed)
 
     def _frame_is_late(self) -> None:
         self._log_closing(
@@ -277,10 +277,10 @@ class Connection(asyncio.Protocol):
         text = f"closing a connection: {fault} client={self._host}"
         self._service.closing_log.add(kind, text, self._host, logging.INFO)
 
-    def _wait_for_intake(self) -> None:
-        if not self._waiting_for_intake:
-            self._waiting_for_intake = True
-            self._service.intake.wait(self._memory_released)
+    def _wait_for_memory(self) -> None:
+        if not self._waiting_for_memory:
+            self._waiting_for_memory = True
+            self._service.request_memory.wait(self._memory_released)
 
     def _decoded(self, frame: bytes) -> InFlightRequest:
         login = self._login
@@ -309,7 +309,7 @@ class Connection(asyncio.Protocol):
     def _start_next(self, exchange: InFlightRequest) -> bool:
         if exchange.done:
             if self._claimed:
-                self._service.intake.give_back(self._claimed)
+                self._service.request_memory.give_back(self._claimed)
                 self._claimed = 0
             self._exchanges.append(exchange)
             self._settle_soon()
@@ -324,8 +324,8 @@ class Connection(asyncio.Protocol):
             return False
         if self._claimed:
             self._claimed = 0
-        elif not self._service.intake.take(exchange.size):
-            self._wait_for_intake()
+        elif not self._service.request_memory.take(exchange.size):
+            self._wait_for_memory()
             return False
         self._running += 1
         self._running_alone = alone
@@ -403,7 +403,7 @@ class Connection(asyncio.Protocol):
         self._advance()
 
     def _memory_released(self) -> None:
-        self._waiting_for_intake = False
+        self._waiting_for_memory = False
         self._advance()
 
     async def _work(self, exchange: InFlightRequest, work: Awaitable[Any]) -> None:
@@ -454,7 +454,7 @@ class Connection(asyncio.Protocol):
         header = exchange.header
         self._service.metrics.request(LABELS[header.api_key], header.api_version, seconds)
         self._settle_soon()
-        self._service.intake.give_back(exchange.size)
+        self._service.request_memory.give_back(exchange.size)
 
     def _settle_soon(self) -> None:
         """Settle once the loop has run what is ready: answers that come together go together."""

@@ -3,6 +3,10 @@
 A large request takes its bytes when its size is known, before they arrive. Requests that arrive
 have half of the budget at most, so that clients which never finish theirs leave the other half. A
 request larger than that half counts as the half until it is whole.
+
+This is no `MemoryBudget`. There a task waits for memory, gets it in its turn, and gives up after a
+timeout. A connection has no task and no timeout: it stops reading, so the client's socket fills. A
+call resumes it when memory is free, and it tries again for the request that it has then.
 """
 
 from __future__ import annotations

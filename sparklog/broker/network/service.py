@@ -69,7 +69,7 @@ class Service:
 
     handle: Handle
     refuse: Refuse
-    intake: RequestMemoryPool
+    request_memory: RequestMemoryPool
     frame_bytes_max: int
     metrics: BrokerMetrics
     timed: TimedClients

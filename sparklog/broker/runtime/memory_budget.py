@@ -6,6 +6,8 @@ appends wait here, first come first served, and time out as in Kafka. Nothing is
   M2  waiters are served in order, so small appends do not starve a large one
   M3  an append larger than the whole budget may enter when no other memory is taken
 
+`RequestMemoryPool` bounds requests instead: connections wait there without a task or a timeout.
+
 Followers take memory without waiting. If they waited, two brokers that follow each other could wait
 for ever. The budgets of their leaders bound their share.
 """

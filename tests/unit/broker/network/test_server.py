@@ -439,28 +439,28 @@ def test_request_context_names_the_client() -> None:
 
 
 def test_a_request_larger_than_the_whole_budget_is_let_in_alone() -> None:
-    intake = RequestMemoryPool(10)
-    assert intake.take(50)
-    assert not intake.take(1)
+    memory = RequestMemoryPool(10)
+    assert memory.take(50)
+    assert not memory.take(1)
     tried: list[int] = []
-    intake.wait(lambda: tried.append(1))
-    intake.give_back(50)
+    memory.wait(lambda: tried.append(1))
+    memory.give_back(50)
     assert tried == [1]
-    assert intake.take(10)
-    assert intake.used_bytes == 10
+    assert memory.take(10)
+    assert memory.used_bytes == 10
 
 
 def test_arriving_large_request_leaves_half_of_the_budget_free() -> None:
-    intake = RequestMemoryPool(10)
-    assert intake.reserve(10)
-    assert not intake.reserve(1)
-    assert intake.take(5)
-    assert not intake.take(1)
-    intake.give_back(5)
-    intake.arrived(10)
-    assert not intake.take(1)
-    intake.give_back(10)
-    assert intake.used_bytes == 0
+    memory = RequestMemoryPool(10)
+    assert memory.reserve(10)
+    assert not memory.reserve(1)
+    assert memory.take(5)
+    assert not memory.take(1)
+    memory.give_back(5)
+    memory.arrived(10)
+    assert not memory.take(1)
+    memory.give_back(10)
+    assert memory.used_bytes == 0
 
 
 def test_headers_of_the_oldest_version_need_no_client_id() -> None:

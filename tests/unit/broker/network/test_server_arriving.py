@@ -36,21 +36,21 @@ def test_unfinished_large_requests_leave_half_of_the_memory_free() -> None:
         return versions()
 
     async def story(server: Server, address: Address) -> None:
-        intake = server._service.intake
+        memory = server._service.request_memory
         hostile = [await Client.connect(address) for _ in range(8)]
         for one in hostile:
             one.writer.write(half_a_frame(3 * MIB, 200_000))
             await one.writer.drain()
-        await until(lambda: intake.used_bytes == 6 * MIB)
+        await until(lambda: memory.used_bytes == 6 * MIB)
         kind = await Client.connect(address)
         for number in range(50):
             kind.send(heartbeat(), number)
             assert await kind.next_id() == number
-            assert intake.used_bytes == 6 * MIB
+            assert memory.used_bytes == 6 * MIB
         for one in hostile:
             await one.close()
         await until(lambda: server.connections == 1)
-        assert intake.used_bytes == 0
+        assert memory.used_bytes == 0
 
     tell(handler, story, queued_max_request_bytes=str(14 * MIB))
 
@@ -73,7 +73,7 @@ def test_a_large_request_is_answered_once_it_is_whole() -> None:
         client.writer.write(half_a_frame(100_000, 100_000))
         assert await client.hung_up()
         await until(lambda: server.connections == 0)
-        assert server._service.intake.used_bytes == 0
+        assert server._service.request_memory.used_bytes == 0
 
     tell(handler, story)
 
@@ -91,7 +91,7 @@ def test_a_request_that_takes_too_long_to_arrive_ends_its_connection(
         slow = await Client.connect(address)
         slow.writer.write(half_a_frame(MIB, 100_000))
         assert await slow.hung_up()
-        assert server._service.intake.used_bytes == 0
+        assert server._service.request_memory.used_bytes == 0
 
     tell(handler, story)
 
@@ -119,6 +119,6 @@ def test_fetch_of_a_client_that_leaves_at_once_gives_its_memory_back(
         client = await Client.connect(address)
         client.send(fetch("t", (0, 0)), 1)
         await until(lambda: ends == ["cancelled"])
-        await until(lambda: server._service.intake.used_bytes == 0)
+        await until(lambda: server._service.request_memory.used_bytes == 0)
 
     tell(handler, story)
