@@ -76,6 +76,10 @@ bench-groups: setup ## compare groups and transactions with Kafka's (ARGS="--qui
 bench-jobs: setup ## compare upkeep jobs with Kafka's cleaner and connector (ARGS="--quick --only compaction")
 	@$(BIN)/python -m tests.bench.jobs $(ARGS)
 
+.PHONY: bench-start
+bench-start: setup ## time a start of three brokers, and count its processor seconds (ARGS="--rounds 5")
+	@$(BIN)/python -m tests.bench.start $(ARGS)
+
 .PHONY: produce-path
 produce-path: setup ## count the modules and functions of a produce request (ARGS=--list)
 	@$(BIN)/python -m tests.bench.produce_path $(ARGS)

@@ -6,10 +6,10 @@ spark-submit jobs/serve.py --help
 
 import sys
 
-from sparklog.broker.main import run
 from sparklog.spark.jobs.job import run_job
 from sparklog.spark.serve.arguments import parse_serve
 from sparklog.spark.serve.serve import serve_with
+from sparklog.spark.serve.task_broker import run
 
 
 def main() -> int:

@@ -5,13 +5,13 @@ Equivalent to `spark-submit jobs/serve.py`, without spark-submit.
 
 from __future__ import annotations
 
-from sparklog.broker.main import run as run_broker
 from sparklog.cli.arguments import Arguments, CommandParser, UsageError
 from sparklog.cli.output import Output
 from sparklog.core.errors import InvalidRequest
 from sparklog.spark.jobs.job import run_job
 from sparklog.spark.serve.arguments import EXAMPLES, add_serve_options, serve_job
 from sparklog.spark.serve.serve import serve_with
+from sparklog.spark.serve.task_broker import run as run_broker
 
 
 def configure(parser: CommandParser) -> None:

@@ -115,7 +115,7 @@ def main(path: str, java_options: str) -> None:
     # A cluster's classes first. Those of an executor follow in a session that is one itself.
     for master in (settings["spark.master"], "local[2]"):
         spark = session_builder({**conf, "spark.master": master}).getOrCreate()
-        spark.sparkContext.parallelize([1], 1).collect()
+        spark.sparkContext.parallelize([1], 1).mapPartitions(list).collect()
         if master == "local[2]":
             _query(spark, folder.scratch)
         spark.stop()

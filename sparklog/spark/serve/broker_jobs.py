@@ -14,17 +14,17 @@ from threading import Event, Thread
 from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark import inheritable_thread_target
+from pyspark import RDD, inheritable_thread_target
 from pyspark.errors import PySparkException
 from pyspark.resource import ResourceProfile, ResourceProfileBuilder, TaskResourceRequests
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from sparklog.core.backoff import Backoff
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.spark.jobs.job import failure_line
 from sparklog.spark.serve.broker_plan import BrokerPlan
 from sparklog.spark.serve.broker_slots import RESOURCE, SlotClaim
-from sparklog.spark.serve.broker_task import FAILED, KILLED, REFUSED, SCHEMA, task_of
+from sparklog.spark.serve.broker_task import FAILED, KILLED, REFUSED, task_of
 
 BACK_OFF_FIRST_S = 0.5
 BACK_OFF_MAX_S = 30.0
@@ -109,16 +109,21 @@ class BrokerJob:
             context = self._spark.sparkContext
             context.setJobGroup(self.group, name, interruptOnCancel=True)
             context.setLocalProperty("spark.scheduler.pool", self.group)
-            row = self._rows().collect()[0]
+            outcomes: list[tuple[str, str]] = self._task().collect()
         except (Py4JError, PySparkException, OSError) as error:
             return KILLED, failure_line(error)
         except AttributeError:  # PySpark's way to say so
             return FAILED, "the session has ended"
-        return row["outcome"], row["message"]
+        return outcomes[0]
 
-    def _rows(self) -> DataFrame:
-        one = self._spark.range(0, 1, 1, 1)
-        return one.mapInArrow(task_of(self._plan), SCHEMA, profile=self._profile)
+    def _task(self) -> RDD[tuple[str, str]]:
+        """Return the broker as a partition of an RDD.
+
+        As rows of a table, each JVM would load Spark SQL first, and compile a loop for one row.
+        """
+        one = self._spark.sparkContext.parallelize([self._plan.broker_id], 1)
+        task = one.mapPartitions(task_of(self._plan))
+        return task if self._profile is None else task.withResources(self._profile)
 
 
 def group_of(broker_id: int) -> str:

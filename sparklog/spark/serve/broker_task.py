@@ -1,6 +1,6 @@
 """The task that is a broker: what runs on an executor, in a Python worker of its own.
 
-The task ends in good order, with one row that says how it went, when the broker has drained or
+The task ends in good order, and returns how it went, when the broker has drained or
 could not go on. It fails only when its process is killed, and the driver hands its job in again.
 So the driver waits out an error that would come again, such as a port in use. It does not try it a
 hundred times.
@@ -33,8 +33,6 @@ from pathlib import Path
 from threading import Event, Thread
 from types import FrameType
 from typing import Any
-
-import pyarrow as pa
 
 from sparklog.broker.runtime.diagnostics import LOG_VARIABLE, start_diagnostics
 from sparklog.broker.runtime.identity import Ready
@@ -85,17 +83,14 @@ KILLED = "killed"
 REFUSED = "refused"
 """The settings are wrong: trying again would end the same."""
 
-SCHEMA = "outcome STRING, message STRING"
 
+def task_of(plan: BrokerPlan) -> Callable[[Iterable[int]], Iterator[tuple[str, str]]]:
+    """Return the function that `mapPartitions` runs: it yields how the broker ended, and why."""
 
-def task_of(plan: BrokerPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that `mapInArrow` runs."""
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in batches:
+    def run(broker_ids: Iterable[int]) -> Iterator[tuple[str, str]]:
+        for _ in broker_ids:
             pass
-        outcome, message = run_broker(plan)
-        yield pa.RecordBatch.from_pydict({"outcome": [outcome], "message": [message]})
+        yield run_broker(plan)
 
     return run
 

@@ -4,9 +4,9 @@ A job's progress and outcome are reported as events, like everything about broke
 
 The warm-up starts on executors what a first upkeep job would start, before any job waits for it.
 
-Spark starts a Python on an executor when it has a task for one. Tasks of jobs get another Python
-than brokers, which are rows of a table. That takes most of a second of a processor, at ordinary
-priority and in the middle of what clients send. It stays there for all jobs to come.
+Spark starts a Python on an executor when it has a task for one. That takes most of a second of a
+processor, at ordinary priority and in the middle of what clients send. It stays there for all jobs
+to come.
 """
 
 from __future__ import annotations
