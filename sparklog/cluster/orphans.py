@@ -87,10 +87,10 @@ class DeletedTopics:
     """Reasons why objects stay that may be unneeded."""
 
 
-def publication_records(now_ms: int, expiry_ms: int = ORPHAN_AGE_MS) -> Program[PublicationRecords]:
+def publication_records(now_ms: int) -> Program[PublicationRecords]:
     """Read the publication records. One listing, one GET per writer.
 
-    `doomed` has the records older than `expiry_ms`, except the newest of each writer.
+    `doomed` has the records older than `ORPHAN_AGE_MS`, except the newest of each writer.
     """
     writers: defaultdict[str, list[tuple[int, ObjectInfo]]] = defaultdict(list)
     for info in (yield from list_after(COMMITS_PREFIX, "")):
@@ -113,10 +113,10 @@ def publication_records(now_ms: int, expiry_ms: int = ORPHAN_AGE_MS) -> Program[
         info
         for records in writers.values()
         for _, info in records
-        if info.key not in kept and info.modified_ms < now_ms - expiry_ms
+        if info.key not in kept and info.modified_ms < now_ms - ORPHAN_AGE_MS
     ]
     # An expired record can no longer be published, by its own time (see `publication`).
-    live = tuple(r for r in newest if r.timestamp_ms >= now_ms - expiry_ms)
+    live = tuple(r for r in newest if r.timestamp_ms >= now_ms - ORPHAN_AGE_MS)
     return PublicationRecords(live, tuple(doomed), tuple(damaged))
 
 

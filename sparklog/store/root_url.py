@@ -73,11 +73,11 @@ def parse_root_url(root: str) -> RootUrl:
         return RootUrl("file", "", _folder(root, rest))
     if scheme in _BUCKETS and rest.startswith("//"):
         bucket, _, prefix = rest[2:].partition("/")
-        return RootUrl(scheme, _bucket(root, bucket), _unquoted(root, prefix))
+        return RootUrl(scheme, _bucket(root, bucket), _unquoted(prefix))
     if scheme in _AZURE and rest.startswith("//"):
         place, _, prefix = rest[2:].partition("/")
         container, _, account = place.partition("@")
-        path = _unquoted(root, prefix)
+        path = _unquoted(prefix)
         return RootUrl("abfs", _bucket(root, container), path, _account(root, account))
     raise InvalidConfig(
         "not a root sparklog knows; use a path, file://, s3://bucket/prefix, gs://bucket/prefix, "
@@ -119,10 +119,10 @@ def _folder(root: str, rest: str) -> str:
         raise InvalidConfig(
             f"a file root is an absolute path; write file:///folder, or the path. root={root!r}"
         )
-    return _without_null(root, _unquoted(root, rest))
+    return _without_null(root, _unquoted(rest))
 
 
-def _unquoted(root: str, text: str) -> str:
+def _unquoted(text: str) -> str:
     """Return `text` with its escapes decoded; bytes that are not UTF-8 stay apart."""
     return os.fsdecode(unquote_to_bytes(text))
 

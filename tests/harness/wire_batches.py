@@ -16,7 +16,13 @@ from sparklog.log.tail.to_segment import build_flush
 from sparklog.protocol.messages.encoder import put_varint
 from sparklog.protocol.records.columns import TIMESTAMP_TYPE
 from sparklog.protocol.records.compression import compress
-from sparklog.protocol.records.header import HEADER_BYTES, BatchHeader, parse_header, seal_header
+from sparklog.protocol.records.header import (
+    HEADER_BYTES,
+    BatchHeader,
+    BytesLike,
+    parse_header,
+    seal_header,
+)
 from sparklog.protocol.records.record_batch import BatchSettings, Codec, encode
 from sparklog.store.base import ObjectStore
 
@@ -53,6 +59,12 @@ def produced(
     )
     data = encode(rows, settings, base_offset=base_offset)
     return CheckedBatch(parse_header(data), data)
+
+
+def placed(data: BytesLike, base_offset: int, leader_epoch: int) -> bytes:
+    """Return a batch as a leader places it in the log; its checksum covers neither number."""
+    header = parse_header(data)._replace(base_offset=base_offset, leader_epoch=leader_epoch)
+    return header.to_bytes() + bytes(data)[HEADER_BYTES:]
 
 
 def zigzag(value: int) -> bytes:

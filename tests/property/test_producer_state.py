@@ -21,9 +21,8 @@ from sparklog.protocol.records.header import (
     BatchHeader,
     increment_sequence,
     parse_header,
-    stamp_offset,
 )
-from tests.harness.wire_batches import produced
+from tests.harness.wire_batches import placed, produced
 
 producer_ids = st.sampled_from([1, 2])
 WRAPS_SOON = INT32_MAX - 3
@@ -75,10 +74,8 @@ class ProducerMachine(RuleBasedStateMachine):
         )
 
     def append(self, data: bytes) -> BatchHeader:
-        placed = bytearray(data)
-        stamp_offset(placed, self.end, 1)
-        self.log.append(bytes(placed))
-        header = parse_header(placed)
+        self.log.append(placed(data, self.end, 1))
+        header = parse_header(self.log[-1])
         self.end = header.end_offset
         return header
 

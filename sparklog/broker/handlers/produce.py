@@ -100,7 +100,7 @@ async def handle(node: BrokerNode, request: Any, context: RequestContext) -> Any
     if batches:
         produced = await _produce(node, request, batches, names)
         outcomes.update({places[where]: outcome for where, outcome in produced.items()})
-    _count(node, request, topics, outcomes)
+    _count(node, topics, outcomes)
     throttle = charge(node, context, batches)
     if request.acks == 0:
         _hang_up_on_error(outcomes)
@@ -137,7 +137,7 @@ def answer(
         for number in range(len(asked.partition_data))
     )
     results = dict(zip(places, outcomes, strict=True))
-    _count(node, request, topics, results)
+    _count(node, topics, results)
     return _response(ResponseBuilder.to(request), image, request, topics, results, throttle)
 
 
@@ -211,7 +211,6 @@ def _remember_unknown(
 
 def _count(
     node: BrokerNode,
-    request: Any,
     topics: list[Topic | SparklogError],
     outcomes: dict[tuple[int, int], Outcome],
 ) -> None:

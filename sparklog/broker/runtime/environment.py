@@ -175,13 +175,13 @@ def unfolding_budget(limit_bytes: int) -> MemoryBudget:
 logger = logging.getLogger(__name__)
 
 
-def spawn(work: Coroutine[Any, Any, Result], name: str | None = None) -> asyncio.Task[Result]:
+def spawn(work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
     """Start a task whose error its caller retrieves, or no longer needs.
 
     The caller may be cancelled before the task fails. asyncio would then log "Task exception was
     never retrieved" for an error without a receiver.
     """
-    task = asyncio.get_running_loop().create_task(work, name=name)
+    task = asyncio.get_running_loop().create_task(work)
     task.add_done_callback(_retrieve)
     return task
 

@@ -54,19 +54,19 @@ def extended(
 
 
 def check_assignment(
-    image: MetadataImage, assignment: Mapping[int, Sequence[int]], first_partition: int = 0
+    image: MetadataImage, assignment: Mapping[int, Sequence[int]]
 ) -> list[tuple[int, ...]]:
-    """Return the requested replicas of partitions from `first_partition` on.
+    """Return the requested replicas of each partition, in order.
 
     Raises:
         InvalidReplicaAssignment: a partition is missing, the numbers of replicas differ, or
             replicas are invalid.
     """
-    numbers = range(first_partition, first_partition + len(assignment))
+    numbers = range(len(assignment))
     if not assignment or sorted(assignment) != list(numbers):
         raise InvalidReplicaAssignment(
-            "the partitions of an assignment follow each other without gaps. "
-            f"first={first_partition} partitions={sorted(assignment)}"
+            "the partitions of an assignment are 0, 1, 2 and so on. "
+            f"partitions={sorted(assignment)}"
         )
     for number in numbers:
         check_replicas(image, assignment[number])

@@ -112,7 +112,7 @@ class Compactor:
         """
         return run(quick_refresh(self._layout), self._store, self._pool)
 
-    def compact(self, *, force: bool = False, dry_run: bool = False) -> ShareOutcome | None:
+    def compact(self, *, force: bool = False) -> ShareOutcome | None:
         """Keep the newest record of each key; None if it is not worth the cost.
 
         Cost: a quick view. If that shows possible work, also a refresh of the view and
@@ -121,7 +121,7 @@ class Compactor:
         Raises:
             DataCorrupt: an object is damaged; the log is unchanged. Unavailable: try again.
         """
-        done = self.compact_or_share(None, force=force, dry_run=dry_run)
+        done = self.compact_or_share(None, force=force)
         assert not isinstance(done, CompactionShares), "nothing is too large for one"
         return done
 

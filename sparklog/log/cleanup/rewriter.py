@@ -52,7 +52,6 @@ def rewritten(
     lineage: MergedFooter,
     encoding: Encoding,
     nonces: Iterator[str],
-    plain_bytes_max: int = PLAIN_BYTES_MAX,
 ) -> Iterator[tuple[Entry, bytes]]:
     """Yield the objects with these rows, which cover all of `place`: entry and file.
 
@@ -62,7 +61,6 @@ def rewritten(
         `lineage`: the data to keep from the footers of the replaced segments.
         `encoding`: of the objects.
         `nonces`: one for each object.
-        `plain_bytes_max`: bytes of uncompressed rows of one object.
     """
     pending: list[pa.RecordBatch] = []
     size = 0
@@ -70,7 +68,7 @@ def rewritten(
     for batch in rows:
         if not batch.num_rows:
             continue
-        if pending and size + batch.nbytes > plain_bytes_max:
+        if pending and size + batch.nbytes > PLAIN_BYTES_MAX:
             end = batch.column("offset")[0].as_py()
             yield _object(place, base, end, pending, lineage, encoding, next(nonces))
             pending, size, base = [], 0, end

@@ -80,8 +80,6 @@ class HistoryCache:
         self._kept: OrderedDict[tuple[object, ...], Block | Footer] = OrderedDict()
         self._size_bytes_max = size_bytes_max
         self.size_bytes = 0
-        self.hits = 0
-        self.misses = 0
 
     def block(self, key: tuple[object, ...]) -> Block | None:
         """Return a block, if the cache has it."""
@@ -95,11 +93,8 @@ class HistoryCache:
 
     def _find(self, key: tuple[object, ...]) -> Block | Footer | None:
         found = self._kept.get(key)
-        if found is None:
-            self.misses += 1
-            return None
-        self.hits += 1
-        self._kept.move_to_end(key)
+        if found is not None:
+            self._kept.move_to_end(key)
         return found
 
     def keep(self, key: tuple[object, ...], one: Block | Footer) -> None:

@@ -214,7 +214,7 @@ def _checked_records(
             f"record={found.record} record_count={header.record_count} codec={header.codec.name}"
         )
     if header.codec is not Codec.NONE:
-        _check_unfolded(header, found, len(data), rules)
+        _check_unfolded(header, found, rules)
     is_create_time = rules.timestamp_type is TimestampType.CREATE_TIME
     is_late = is_create_time and (
         found.newest_ms - now_ms > rules.timestamp_after_max_ms
@@ -258,9 +258,7 @@ def _decompressed(
     return plain
 
 
-def _check_unfolded(
-    header: BatchHeader, found: Survey, plain_bytes: int, rules: BatchRules
-) -> None:
+def _check_unfolded(header: BatchHeader, found: Survey, rules: BatchRules) -> None:
     """Reject a batch whose rows take far more memory than its bytes: millions of empty headers."""
     costs = RECORD_COST_BYTES * header.record_count + HEADER_COST_BYTES * found.headers
     if costs > rules.decompressed_bytes_max:

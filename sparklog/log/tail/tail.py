@@ -105,13 +105,6 @@ class Tail:
         """
         return self._references[0] if self._references else None
 
-    def bytes_from(self, offset: int) -> int:
-        """Return the bytes of the batches that end above `offset`: the work that is left there.
-
-        It counts whole batches, not records.
-        """
-        return self._bytes_before[-1] - self._bytes_before[bisect_right(self._ends, offset)]
-
     def start_epoch(self, leader_epoch: int) -> None:
         """Record that a new leader epoch begins at the end of the log, with or without records.
 

@@ -56,10 +56,7 @@ LAYOUT: Final = struct.Struct(">qiibIhiqqqhii")
 _LENGTH_AT: Final = 8
 _CRC_AT: Final = 17
 ATTRIBUTES_AT: Final = 21
-_MAX_TIMESTAMP_AT: Final = 35
-_INT64: Final = struct.Struct(">q")
 _INT32: Final = struct.Struct(">i")
-_INT16: Final = struct.Struct(">h")
 _UINT32: Final = struct.Struct(">I")
 
 CODEC_MASK: Final = 0x07
@@ -254,39 +251,6 @@ def seal_header(header: BatchHeader, records: BytesLike) -> bytes:
     _INT32.pack_into(sealed, _LENGTH_AT, length)
     _UINT32.pack_into(sealed, _CRC_AT, crc_of_body(sealed[ATTRIBUTES_AT:], records))
     return bytes(sealed)
-
-
-def stamp_offset(
-    buffer: bytearray | memoryview, base_offset: int, leader_epoch: int, position: int = 0
-) -> None:
-    """Write the leader's base offset and epoch in place; the CRC stays valid (H2)."""
-    _INT64.pack_into(buffer, position, base_offset)
-    _INT32.pack_into(buffer, position + LENGTH_END, leader_epoch)
-
-
-def stamp_max_timestamp(
-    buffer: bytearray | memoryview,
-    timestamp_type: TimestampType,
-    max_timestamp_ms: int,
-    position: int = 0,
-) -> None:
-    """Write timestamp type, max timestamp and the new CRC in place.
-
-    With LogAppendTime this sets the timestamp of every record without changing one (H3).
-
-    Raises:
-        DataCorrupt: there is no whole batch at `position`.
-    """
-    header = parse_header(buffer, position)
-    batch = whole_batch(buffer, header, position)
-    if header.timestamp_type is timestamp_type and header.max_timestamp == max_timestamp_ms:
-        return
-    attributes = header.attributes & ~TIMESTAMP_TYPE_BIT
-    if timestamp_type is TimestampType.LOG_APPEND_TIME:
-        attributes |= TIMESTAMP_TYPE_BIT
-    _INT16.pack_into(batch, ATTRIBUTES_AT, attributes)
-    _INT64.pack_into(batch, _MAX_TIMESTAMP_AT, max_timestamp_ms)
-    _UINT32.pack_into(batch, _CRC_AT, crc32c.crc32c(batch[ATTRIBUTES_AT:]))
 
 
 def _signed(byte: int) -> int:

@@ -48,8 +48,8 @@ class DemoBrokers:
         """Return the addresses of all brokers."""
         return ",".join(f"{one['host']}:{one['port']}" for one in self._known.values())
 
-    def await_event(self, event: str, broker: int | None = None) -> dict[str, Any]:
-        """Return the next event of a kind, about a broker.
+    def await_event(self, event: str) -> dict[str, Any]:
+        """Return the next event of a kind.
 
         Raises:
             Unavailable: it did not come. ChildFailed: the launcher has ended instead.
@@ -64,7 +64,7 @@ class DemoBrokers:
                 self._child.finish()
                 raise Unavailable(f"the launcher has ended instead. event={event}")
             self._tell(found)
-            if found["event"] == event and broker in (None, found.get("broker")):
+            if found["event"] == event:
                 return found
 
     def await_job(self, job: str) -> None:

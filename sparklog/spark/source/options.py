@@ -264,9 +264,9 @@ def _lowered(options: Mapping[str, str]) -> dict[str, str]:
 
 def _check_names(given: Mapping[str, str], names: Iterable[str]) -> None:
     known = {name.lower(): name for name in names}
-    for name, value in given.items():
+    for name in given:
         if name.startswith("kafka."):
-            _check_consumer_setting(name.removeprefix("kafka."), value)
+            _check_consumer_setting(name.removeprefix("kafka."))
         elif name not in known:
             close = get_close_matches(name, known, n=2)
             hint = f"did you mean {' or '.join(known[c] for c in close)}?" if close else ""
@@ -278,7 +278,7 @@ def _check_names(given: Mapping[str, str], names: Iterable[str]) -> None:
             )
 
 
-def _check_consumer_setting(name: str, value: str) -> None:
+def _check_consumer_setting(name: str) -> None:
     if name in _REFUSED:
         raise InvalidConfig(f"Kafka option '{name}' is not supported: {_REFUSED[name]}.")
 

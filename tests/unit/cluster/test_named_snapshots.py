@@ -41,13 +41,12 @@ from sparklog.log.partition.leader_append import flush_at, take_leadership
 from sparklog.log.tail.references import ReferencedObject, encode_references, reference_batch
 from sparklog.log.tail.to_segment import build_flush
 from sparklog.protocol.records.control import EndTransactionMarker, encode_end_transaction
-from sparklog.protocol.records.header import stamp_offset
 from sparklog.spark.jobs.partition_tasks import with_pins, work_on
 from sparklog.spark.jobs.retain import RetainJob, retained_by, with_unpublished
 from sparklog.store.base import PutOutcome
 from sparklog.store.memory import MemoryStore
 from tests.harness.log_records import numbered
-from tests.harness.wire_batches import produced
+from tests.harness.wire_batches import placed, produced
 
 PINS = "/pinned/"
 
@@ -233,9 +232,8 @@ def test_creation_waits_for_an_open_transaction_of_a_query(log: Log, clock: Manu
 
     def flush(number: int, data: bytes) -> int:
         nonlocal view
-        stamped = bytearray(data)
-        stamp_offset(stamped, view.end_offset, 1)
-        draft = build_flush(layout, [bytes(stamped)], f"{number:032x}", codec="none")
+        stamped = placed(data, view.end_offset, 1)
+        draft = build_flush(layout, [stamped], f"{number:032x}", codec="none")
         view = run(flush_at(view, draft, 1), log.store)
         return view.end_offset
 

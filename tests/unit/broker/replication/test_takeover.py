@@ -24,11 +24,11 @@ from sparklog.log.partition.leader_append import take_leadership
 from sparklog.log.tail.batch_validator import check_replicated
 from sparklog.log.tail.tail import Tail
 from sparklog.log.tail.to_segment import FlushBuilder, build_flush
-from sparklog.protocol.records.header import stamp_offset
 from sparklog.testing.sim.store import StoreFaults
 from tests.harness.broker_world import World
 from tests.harness.live_cluster import LiveCluster
 from tests.harness.replica_cluster import ReplicaCluster, batch
+from tests.harness.wire_batches import placed
 
 WITHIN_S = 30.0
 ROUND_TRIP_S = 0.02
@@ -166,9 +166,8 @@ def test_fence_of_a_deposed_leader_amid_a_take_over_ends_uncommitted(
         cluster.kill(1)
         cluster.kill(3)
         held = cluster.brokers[2].replicas.roles.replicas[where].held
-        late = bytearray(batch(b"never committed"))
-        stamp_offset(late, held.tail.end_offset, 0)
-        (checked,) = check_replicated(bytes(late))
+        late = placed(batch(b"never committed"), held.tail.end_offset, 0)
+        (checked,) = check_replicated(late)
         held.append_followed(checked)
         await cluster.fence(1)
         await cluster.fence(3)

@@ -18,7 +18,8 @@ from sparklog.log.segment.segment import ProducerBatch, Reference, Segment
 from sparklog.log.tail.references import ReferencedObject, encode_references, reference_batch
 from sparklog.log.tail.to_segment import build_flush
 from sparklog.protocol.records.control import EndTransactionMarker, encode_end_transaction
-from sparklog.protocol.records.header import TRANSACTIONAL_BIT, parse_header, stamp_offset
+from sparklog.protocol.records.header import TRANSACTIONAL_BIT, parse_header
+from tests.harness.wire_batches import placed
 
 LAYOUT = PartitionLayout("t", "A" * 22, 0)
 NONCE = "a" * 32
@@ -32,9 +33,8 @@ def reference(number: int, rows: int = 5) -> Reference:
 def referring(base: int, *objects: Reference, producer: int | None = 7) -> Segment:
     """Return what a flush makes of a reference batch at `base`."""
     enlisted = None if producer is None else ReferencedObject(producer, 3, 40)
-    data = bytearray(encode_references(reference_batch(objects, None), enlisted))
-    stamp_offset(data, base, 1)
-    return build_flush(LAYOUT, [bytes(data)], NONCE, codec="none").segment
+    data = placed(encode_references(reference_batch(objects, None), enlisted), base, 1)
+    return build_flush(LAYOUT, [data], NONCE, codec="none").segment
 
 
 def marker(base: int, *, commit: bool, producer: int = 7) -> Segment:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from sparklog.core.errors import DataCorrupt, InvalidRecord
+from sparklog.core.types import NO_LEADER_EPOCH
 from sparklog.log.tail.batch_validator import BatchRules, CheckedBatch, check_batch
 from sparklog.log.tail.tail import Tail
 from sparklog.protocol.records.header import HEADER_BYTES, parse_header, seal_header
 from sparklog.protocol.records.record_batch import decode
+from tests.harness.golden_batches import data_of, describe_batch
 from tests.harness.tail_lookups import find_timestamp, max_timestamp
 from tests.harness.wire_batches import produced
 
@@ -76,3 +78,12 @@ def test_new_leader_epoch_ends_the_previous_without_a_record() -> None:
     assert tail.end_of_epoch(4) == (3, 1)
     assert tail.end_of_epoch(5) == (5, 1)
     assert tail.end_of_epoch(6) == (-1, -1)
+
+
+def test_a_batch_with_append_time_is_as_java_makes_it() -> None:
+    data = data_of("mixed-zstd")
+    batch = CheckedBatch(parse_header(data), data)
+    stamped = Tail(7).append_as_leader(batch, NO_LEADER_EPOCH, 1_700_000_005_000)
+    # Java's broker-side builder made the same batch with LogAppendTime from the start.
+    java = describe_batch(decode(data_of("append-time-zstd")))
+    assert describe_batch(decode(stamped)) == java

@@ -1,4 +1,4 @@
-"""The header of a record batch: decoding, rejecting, and stamping in place."""
+"""The header of a record batch: decoding and rejecting."""
 
 from __future__ import annotations
 
@@ -14,12 +14,9 @@ from sparklog.protocol.records.header import (
     check_crc,
     increment_sequence,
     parse_header,
-    stamp_max_timestamp,
-    stamp_offset,
     whole_batch,
 )
-from sparklog.protocol.records.record_batch import decode
-from tests.harness.golden_batches import data_of, describe_batch
+from tests.harness.golden_batches import data_of
 
 DATA = data_of("mixed-none")
 
@@ -77,39 +74,6 @@ def test_checksum_detects_a_changed_byte() -> None:
     changed[-1] ^= 1
     with pytest.raises(DataCorrupt, match="fails its CRC-32C"):
         check_crc(changed, parse_header(changed))
-
-
-def test_stamping_offset_and_epoch_keeps_the_checksum() -> None:
-    buffer = bytearray(b"before" + DATA)
-    stamp_offset(buffer, 2**40, 12, position=6)
-    header = parse_header(buffer, 6)
-    assert (header.base_offset, header.leader_epoch) == (2**40, 12)
-    check_crc(buffer, header, 6)
-    assert buffer[:6] == b"before"
-    assert bytes(buffer[6 + 16 :]) == DATA[16:]
-    assert decode(buffer[6:]).records.column("offset").to_pylist() == list(range(2**40, 2**40 + 8))
-
-
-def test_stamping_log_append_time_gives_every_record_that_time() -> None:
-    buffer = bytearray(data_of("mixed-zstd"))
-    stamp_max_timestamp(buffer, TimestampType.LOG_APPEND_TIME, 1_700_000_005_000)
-    stamp_offset(buffer, 7, -1)
-    # Java's broker-side builder made the same batch with LogAppendTime from the start.
-    java = describe_batch(decode(data_of("append-time-zstd")))
-    assert describe_batch(decode(buffer)) == java
-
-
-def test_stamping_back_to_create_time_restores_the_bytes() -> None:
-    buffer = bytearray(DATA)
-    stamp_max_timestamp(buffer, TimestampType.LOG_APPEND_TIME, 5)
-    assert bytes(buffer) != DATA
-    stamp_max_timestamp(buffer, TimestampType.CREATE_TIME, parse_header(DATA).max_timestamp)
-    assert bytes(buffer) == DATA
-
-
-def test_stamping_a_truncated_batch_is_rejected() -> None:
-    with pytest.raises(DataCorrupt, match="cut short"):
-        stamp_max_timestamp(bytearray(DATA[:-1]), TimestampType.LOG_APPEND_TIME, 5)
 
 
 def test_attribute_bits_are_decoded_one_by_one() -> None:
