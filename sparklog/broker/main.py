@@ -161,6 +161,9 @@ class _AwaitedNode:
         node = self.born.result()
         return is_ready(node.metadata.image, node.broker_id)
 
+    def state(self) -> dict[str, Any]:
+        return debug_state(self.born.result())
+
     def secret(self) -> str:
         return self.born.result().metadata.image.cluster_secret
 
@@ -204,23 +207,13 @@ async def _serve(
 
     timed = TimedClients(awaited.request_time)
     server = Server(handle, handlers.refuse, config, metrics, timed)
-    page = MetricsServer(
-        metrics,
-        lambda: debug_state(awaited.born.result()),
-        listeners.metrics_tls(),
-        awaited.is_ready,
-    )
+    page = MetricsServer(metrics, awaited.state, listeners.metrics_tls(), awaited.is_ready)
     try:
         opened = await listeners.open(server)
         address, bound = opened.inter_broker, opened.bound
         starter.listening(bound)
         node = BrokerNode(config, environment, address, metrics=metrics, endpoints=opened.endpoints)
-        server.in_force = node.settings_in_force
-        node.metadata.subscribe(lambda image: timed.saw(image.client_quotas))
-        server.client_quotas = lambda: node.metadata.image.client_quotas
-        server.audit_failed_login = lambda login: node.audit.failed_login(
-            login.listener, login.mechanism, login.reason, login.host
-        )
+        _connect_server(server, timed, node)
         awaited.born.set_result(node)
         reach.try_own(address, bound)
         port = config.whole("metrics.port")
@@ -248,6 +241,16 @@ async def _serve(
             await compute(traces.close)
         compute.close()
         store.close()
+
+
+def _connect_server(server: Server, timed: TimedClients, node: BrokerNode) -> None:
+    """Give the server the settings, quotas and audit of the node."""
+    server.in_force = node.settings_in_force
+    node.metadata.subscribe(lambda image: timed.saw(image.client_quotas))
+    server.client_quotas = lambda: node.metadata.image.client_quotas
+    server.audit_failed_login = lambda login: node.audit.failed_login(
+        login.listener, login.mechanism, login.reason, login.host
+    )
 
 
 def _unheard(note: object) -> None:

@@ -13,9 +13,9 @@ from sparklog.cli.output import say
 from sparklog.cli.target import bootstrap_of, client_settings_of, opened_log
 from sparklog.core.types import TopicPartition
 from sparklog.registry.decoder import ValueDecoder
-from sparklog.registry.framing import KEY_HEADER, VALUE_HEADER
 from sparklog.registry.registry import SchemaRegistry
 from sparklog.registry.schema_log import RootSchemaLog, SchemaLog
+from sparklog.registry.value_frame import KEY_HEADER, VALUE_HEADER
 
 FORMATS = ("bytes", "schema")
 NOTES_MAX = 5

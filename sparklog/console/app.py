@@ -32,8 +32,8 @@ from sparklog.console.console_errors import (
 )
 from sparklog.console.live_tail import tail_events
 from sparklog.console.openapi import API_PREFIX, TOKEN_HEADER, openapi_document
+from sparklog.console.page_renderer import STATIC, new_environment
 from sparklog.console.record_pages import DECODER, find_record
-from sparklog.console.rendering import STATIC, new_environment
 from sparklog.console.resources import (
     BoundedValues,
     ChangeAction,

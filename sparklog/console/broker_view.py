@@ -31,7 +31,7 @@ from sparklog.console.cluster_view import (
     AppendedRecord,
     Arrival,
     NewRecord,
-    OffsetRange,
+    RecordRange,
 )
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import GroupIdNotFound, InvalidRequest, SparklogError, Unavailable
@@ -123,7 +123,7 @@ class BrokerView:
                             found[tp] = replica.size_bytes
         return found
 
-    def read(self, ranges: Sequence[OffsetRange], take: Arrival) -> None:
+    def read(self, ranges: Sequence[RecordRange], take: Arrival) -> None:
         """Read through a consumer. Raises Unavailable if brokers return nothing in time."""
         ends = {one.partition: one.end for one in ranges if one.base < one.end}
         if not ends:

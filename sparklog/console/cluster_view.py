@@ -27,7 +27,7 @@ RECORD_COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers")
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetRange:
+class RecordRange:
     """Offsets [base, end) of one partition."""
 
     partition: TopicPartition
@@ -81,7 +81,7 @@ class ClusterView(Protocol):
     def sizes(self, topics: Sequence[Topic]) -> Mapping[TopicPartition, int]:
         """Return the stored bytes of the partitions of these topics."""
 
-    def read(self, ranges: Sequence[OffsetRange], take: Arrival) -> None:
+    def read(self, ranges: Sequence[RecordRange], take: Arrival) -> None:
         """Read ranges of partitions, one after the other, each in order of offsets.
 
         Records of aborted transactions are left out. `take` returns False to end its partition.

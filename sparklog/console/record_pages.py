@@ -17,9 +17,9 @@ import pyarrow as pa
 from sparklog.cli.commands.group_reset import datetime_ms
 from sparklog.client.values import EARLIEST, LATEST, ListedOffset
 from sparklog.cluster.metadata.image import Topic
-from sparklog.console.cluster_view import RECORD_COLUMNS, ClusterView, OffsetRange
-from sparklog.console.decoding import DECODERS, PREVIEW_BYTES, SHOWN_BYTES, shown_payload
+from sparklog.console.cluster_view import RECORD_COLUMNS, ClusterView, RecordRange
 from sparklog.console.resources import ROWS_MAX, BoundedValues, FieldSpec, PageResource
+from sparklog.console.value_decoder import DECODERS, PREVIEW_BYTES, SHOWN_BYTES, shown_payload
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.errors import (
     InvalidRequest,
@@ -142,7 +142,7 @@ def list_records(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
     if newest:
         _read_back(view, bounds, firsts, previews)
     else:
-        view.read([OffsetRange(tp, bounds[tp], ends[tp]) for tp in chosen], previews.take)
+        view.read([RecordRange(tp, bounds[tp], ends[tp]) for tp in chosen], previews.take)
     rows = sorted(
         (row for some in previews.rows.values() for row in some),
         key=lambda row: (row["timestamp"] or 0, row["partition"], row["offset"]),
@@ -251,7 +251,7 @@ def _read_back(
     span = previews.limit
     while uppers:
         ranges = [
-            OffsetRange(tp, max(firsts[tp], upper - span), upper) for tp, upper in uppers.items()
+            RecordRange(tp, max(firsts[tp], upper - span), upper) for tp, upper in uppers.items()
         ]
         previews.rows = {}
         view.read(ranges, previews.take)
@@ -330,7 +330,7 @@ def find_record(
     with view.administered() as admin:
         _partitions(admin.topic(tp.topic), tp.partition)
     if offset >= 0:
-        view.read([OffsetRange(tp, offset, offset + 1)], take)
+        view.read([RecordRange(tp, offset, offset + 1)], take)
     if not found:
         raise OffsetOutOfRange(
             "no record has this offset: it was deleted or compacted, is a transaction's marker, "

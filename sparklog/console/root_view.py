@@ -33,7 +33,7 @@ from sparklog.console.cluster_view import (
     AppendedRecord,
     Arrival,
     NewRecord,
-    OffsetRange,
+    RecordRange,
 )
 from sparklog.coordinator.group_records import key_kind, read_offset_key, read_offset_value
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
@@ -138,7 +138,7 @@ class RootView:
         with ThreadPoolExecutor(LOOKED_AT_ONCE) as pool:
             return dict(zip(chosen, pool.map(self._size, chosen), strict=True))
 
-    def read(self, ranges: Sequence[OffsetRange], take: Arrival) -> None:
+    def read(self, ranges: Sequence[RecordRange], take: Arrival) -> None:
         """Read from the storage. Raises as `PartitionLog.read`."""
         for one in ranges:
             partition = self._log.partition(one.partition.topic, one.partition.partition)

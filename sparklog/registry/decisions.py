@@ -10,8 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from sparklog.registry import refusal
 from sparklog.registry.formats.parsed import ParsedSchema, differences
+from sparklog.registry.model import refusal
+from sparklog.registry.model.refusal import RegistryRefused
+from sparklog.registry.model.schema import SchemaContent, SubjectVersion
+from sparklog.registry.model.subjects import context_of, split_subject
 from sparklog.registry.records import (
     ID_MAX,
     ConfigPut,
@@ -21,10 +24,7 @@ from sparklog.registry.records import (
     VersionErased,
     VersionPut,
 )
-from sparklog.registry.refusal import RegistryRefused
-from sparklog.registry.schema import SchemaContent, SubjectVersion
 from sparklog.registry.state import RegistryState, hidden
-from sparklog.registry.subjects import context_of, split_subject
 
 LEVELS: Final = (
     "NONE", "BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL",
@@ -37,7 +37,7 @@ REASON_TEXT_MAX: Final = 2000
 ParsedOf = Callable[[SchemaContent], ParsedSchema]
 
 
-class Decision(NamedTuple):
+class SubjectDecision(NamedTuple):
     """Records to append, and the result once they are there."""
 
     records: list[RegistryRecord]
@@ -45,7 +45,7 @@ class Decision(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class SchemaCandidate:
     """A schema to register."""
 
     subject: str
@@ -59,7 +59,7 @@ class Candidate:
 
 
 def found_version(
-    state: RegistryState, candidate: Candidate, *, deleted: bool = False
+    state: RegistryState, candidate: SchemaCandidate, *, deleted: bool = False
 ) -> SubjectVersion | None:
     """Return the newest version of the subject that has the candidate's schema.
 
@@ -77,7 +77,9 @@ def _plain(content: SchemaContent) -> tuple[Any, ...]:
     return content.schema_type, content.text, content.references
 
 
-def register(state: RegistryState, candidate: Candidate, parsed_of: ParsedOf) -> Decision:
+def register(
+    state: RegistryState, candidate: SchemaCandidate, parsed_of: ParsedOf
+) -> SubjectDecision:
     """Register a schema, or return the version that has it already.
 
     Raises:
@@ -99,7 +101,7 @@ def register(state: RegistryState, candidate: Candidate, parsed_of: ParsedOf) ->
         return _imported(state, candidate)
     known = next((v for v in state.versions(subject) if v.content.guid == content.guid), None)
     if known is not None:
-        return Decision([], known)
+        return SubjectDecision([], known)
     reasons = incompatibilities(state, candidate, parsed_of)
     if reasons:
         raise RegistryRefused(
@@ -118,10 +120,10 @@ def register(state: RegistryState, candidate: Candidate, parsed_of: ParsedOf) ->
             refusal.INVALID_SCHEMA, f"Version is not one more than previous version: {number - 1}"
         )
     made = SubjectVersion(subject, number, schema_id, content)
-    return Decision([VersionPut(made)], made)
+    return SubjectDecision([VersionPut(made)], made)
 
 
-def _imported(state: RegistryState, candidate: Candidate) -> Decision:
+def _imported(state: RegistryState, candidate: SchemaCandidate) -> SubjectDecision:
     """Take a schema with its id, as another registry gave it."""
     subject, schema_id = candidate.subject, candidate.schema_id
     assert schema_id is not None, candidate
@@ -133,7 +135,7 @@ def _imported(state: RegistryState, candidate: Candidate) -> Decision:
         )
     for one in state.versions(subject):
         if one.schema_id == schema_id and candidate.version in (None, one.version):
-            return Decision([], one)
+            return SubjectDecision([], one)
     number = candidate.version or _next_version(state, subject)
     made = SubjectVersion(subject, number, schema_id, candidate.content)
     if state.version(subject, number) is not None:
@@ -141,7 +143,7 @@ def _imported(state: RegistryState, candidate: Candidate) -> Decision:
             refusal.OPERATION_NOT_PERMITTED,
             f"Overwrite of version {number} of {subject} is not permitted.",
         )
-    return Decision([VersionPut(made)], made)
+    return SubjectDecision([VersionPut(made)], made)
 
 
 def _next_version(state: RegistryState, subject: str) -> int:
@@ -149,7 +151,9 @@ def _next_version(state: RegistryState, subject: str) -> int:
     return versions[-1].version + 1 if versions else 1
 
 
-def incompatibilities(state: RegistryState, candidate: Candidate, parsed_of: ParsedOf) -> list[str]:
+def incompatibilities(
+    state: RegistryState, candidate: SchemaCandidate, parsed_of: ParsedOf
+) -> list[str]:
     """Return why a schema does not follow the subject's level; empty if it does."""
     level = str(state.config(candidate.subject)["compatibilityLevel"])
     earlier = state.versions(candidate.subject)
@@ -203,7 +207,9 @@ def no_subject(subject: str) -> RegistryRefused:
     return RegistryRefused(refusal.SUBJECT_NOT_FOUND, f"Subject '{subject}' not found.")
 
 
-def delete_version(state: RegistryState, subject: str, number: int, *, permanent: bool) -> Decision:
+def delete_version(
+    state: RegistryState, subject: str, number: int, *, permanent: bool
+) -> SubjectDecision:
     """Delete a version: softly, or permanently after that.
 
     Raises:
@@ -230,10 +236,10 @@ def delete_version(state: RegistryState, subject: str, number: int, *, permanent
             "to delete permanently",
         )
     _check_not_referred(state, version, permanent=permanent)
-    return Decision(_deletion(state, version, permanent=permanent), version.version)
+    return SubjectDecision(_deletion(state, version, permanent=permanent), version.version)
 
 
-def delete_subject(state: RegistryState, subject: str, *, permanent: bool) -> Decision:
+def delete_subject(state: RegistryState, subject: str, *, permanent: bool) -> SubjectDecision:
     """Delete all versions of a subject: softly, or permanently after that.
 
     Raises:
@@ -261,7 +267,7 @@ def delete_subject(state: RegistryState, subject: str, *, permanent: bool) -> De
         records.append(ConfigPut(subject, None))
     if subject in state.modes:
         records.append(ModePut(subject, None))
-    return Decision(records, [one.version for one in (every if permanent else live)])
+    return SubjectDecision(records, [one.version for one in (every if permanent else live)])
 
 
 def _deletion(
@@ -292,7 +298,9 @@ def _check_writable(state: RegistryState, subject: str) -> None:
         )
 
 
-def put_config(state: RegistryState, scope: str | None, given: Mapping[str, Any]) -> Decision:
+def put_config(
+    state: RegistryState, scope: str | None, given: Mapping[str, Any]
+) -> SubjectDecision:
     """Set the level of a subject, a context or the registry, and whether it normalizes.
 
     Raises:
@@ -316,10 +324,10 @@ def put_config(state: RegistryState, scope: str | None, given: Mapping[str, Any]
         config["compatibilityLevel"] = level
     if normalize is not None:
         config["normalize"] = normalize
-    return Decision([ConfigPut(scope, config)], given)
+    return SubjectDecision([ConfigPut(scope, config)], given)
 
 
-def delete_config(state: RegistryState, scope: str | None) -> Decision:
+def delete_config(state: RegistryState, scope: str | None) -> SubjectDecision:
     """Return a subject, a context or the registry to its default; the result is what it had.
 
     Raises:
@@ -327,12 +335,14 @@ def delete_config(state: RegistryState, scope: str | None) -> Decision:
     """
     if scope not in state.configs:
         if scope is None:
-            return Decision([], {"compatibilityLevel": state.config("")["compatibilityLevel"]})
+            return SubjectDecision(
+                [], {"compatibilityLevel": state.config("")["compatibilityLevel"]}
+            )
         raise no_subject(scope)
-    return Decision([ConfigPut(scope, None)], dict(state.configs[scope]))
+    return SubjectDecision([ConfigPut(scope, None)], dict(state.configs[scope]))
 
 
-def put_mode(state: RegistryState, scope: str | None, mode: Any, *, force: bool) -> Decision:
+def put_mode(state: RegistryState, scope: str | None, mode: Any, *, force: bool) -> SubjectDecision:
     """Set the mode of a subject, a context or the registry.
 
     Raises:
@@ -346,7 +356,7 @@ def put_mode(state: RegistryState, scope: str | None, mode: Any, *, force: bool)
         raise RegistryRefused(
             refusal.OPERATION_NOT_PERMITTED, "Cannot import since found existing subjects"
         )
-    return Decision([ModePut(scope, mode)], {"mode": mode})
+    return SubjectDecision([ModePut(scope, mode)], {"mode": mode})
 
 
 def _in_scope(scope: str | None, subject: str) -> bool:
@@ -356,7 +366,7 @@ def _in_scope(scope: str | None, subject: str) -> bool:
     return subject == scope if name else context_of(subject) == context
 
 
-def delete_mode(state: RegistryState, scope: str | None) -> Decision:
+def delete_mode(state: RegistryState, scope: str | None) -> SubjectDecision:
     """Delete the mode of a subject or context; the result is what it was.
 
     Raises:
@@ -364,9 +374,9 @@ def delete_mode(state: RegistryState, scope: str | None) -> Decision:
     """
     if scope not in state.modes:
         if scope is None:
-            return Decision([], {"mode": state.mode("")})
+            return SubjectDecision([], {"mode": state.mode("")})
         raise no_subject(scope)
-    return Decision([ModePut(scope, None)], {"mode": state.modes[scope]})
+    return SubjectDecision([ModePut(scope, None)], {"mode": state.modes[scope]})
 
 
 def with_text(content: SchemaContent, parsed: ParsedSchema, *, normalize: bool) -> SchemaContent:

@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from sparklog.core.bounded_json import parse_json
 from sparklog.core.errors import SparklogError
-from sparklog.registry.framing import VALUE_HEADER, Schema, message_indexes, split_values
+from sparklog.registry.model.schema import AVRO, JSON, PROTOBUF, SchemaContent
+from sparklog.registry.model.subjects import DEFAULT_CONTEXT
 from sparklog.registry.registry import SchemaRegistry
-from sparklog.registry.schema import AVRO, JSON, PROTOBUF, SchemaContent
-from sparklog.registry.subjects import DEFAULT_CONTEXT
+from sparklog.registry.value_frame import VALUE_HEADER, Schema, message_indexes, split_values
 
 UNFRAMED: Final = "the value carries no id of a schema"
 REASON_LENGTH_MAX: Final = 300

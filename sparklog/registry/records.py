@@ -13,15 +13,15 @@ from typing import Any, Final
 
 from sparklog.core.bounded_json import parse_json
 from sparklog.core.errors import DataCorrupt
-from sparklog.registry.refusal import RegistryRefused
-from sparklog.registry.schema import (
+from sparklog.registry.model.refusal import RegistryRefused
+from sparklog.registry.model.schema import (
     VERSION_MAX,
     SubjectVersion,
     compact_json,
     is_whole,
     read_content,
 )
-from sparklog.registry.subjects import checked_scope, checked_subject
+from sparklog.registry.model.subjects import checked_scope, checked_subject
 
 SCHEMAS_TOPIC: Final = "_schemas"
 RECORD_BYTES_MAX: Final = 4 << 20

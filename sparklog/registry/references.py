@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from sparklog.registry.refusal import invalid_schema
-from sparklog.registry.schema import SchemaContent, SchemaReference
+from sparklog.registry.model.refusal import invalid_schema
+from sparklog.registry.model.schema import SchemaContent, SchemaReference
 from sparklog.registry.state import RegistryState
 
 REACHED_MAX: Final = 500

@@ -14,13 +14,14 @@ from threading import Lock, RLock
 from typing import Any, Final, TypeVar
 
 from sparklog.core.errors import DataCorrupt, RecordTooLarge, SparklogError, Unavailable
-from sparklog.registry import decisions, refusal
-from sparklog.registry.decisions import Candidate, Decision, ParsedOf
+from sparklog.registry import decisions
+from sparklog.registry.decisions import ParsedOf, SchemaCandidate, SubjectDecision
 from sparklog.registry.formats.parsed import ParsedSchema, parse_schema
+from sparklog.registry.model import refusal
+from sparklog.registry.model.refusal import RegistryRefused
+from sparklog.registry.model.schema import SchemaContent
 from sparklog.registry.records import RegistryRecord, decode_record, encode_record
 from sparklog.registry.references import concrete, referred_texts
-from sparklog.registry.refusal import RegistryRefused
-from sparklog.registry.schema import SchemaContent
 from sparklog.registry.schema_log import Row, SchemaLog
 from sparklog.registry.state import RegistryState
 
@@ -35,10 +36,10 @@ PARSED_MAX: Final = 1000
 Result = TypeVar("Result")
 _ParsedKey = tuple[SchemaContent, tuple[tuple[str, str], ...]]
 """A schema, and the texts that it refers to."""
-Decide = Callable[[RegistryState, ParsedOf], Decision]
+Decide = Callable[[RegistryState, ParsedOf], SubjectDecision]
 
 
-class _Change:
+class _SubjectChange:
     """A change that waits, and its outcome."""
 
     def __init__(self, decide: Decide) -> None:
@@ -63,7 +64,7 @@ class SchemaRegistry:
         """Guards the state, its end and the parsed schemas; never held during a request."""
         self._reading = Lock()
         self._writer = Lock()
-        self._queue: list[_Change] = []
+        self._queue: list[_SubjectChange] = []
         self._queue_lock = Lock()
         self._parsed: OrderedDict[_ParsedKey, ParsedSchema] = OrderedDict()
 
@@ -131,7 +132,7 @@ class SchemaRegistry:
         normalize: bool = False,
         schema_id: int | None = None,
         version: int | None = None,
-    ) -> Candidate:
+    ) -> SchemaCandidate:
         """Return a schema as one to register or to look up: parsed, with the text to store.
 
         Raises:
@@ -143,7 +144,7 @@ class SchemaRegistry:
         parsed = self.parsed(settled)
         stored = decisions.with_text(settled, parsed, normalize=normalize)
         self._keep((stored, tuple(self.referred(stored).items())), parsed)
-        return Candidate(subject, stored, parsed, normalize, schema_id, version)
+        return SchemaCandidate(subject, stored, parsed, normalize, schema_id, version)
 
     def change(self, decide: Decide) -> Any:
         """Make a change, and return its result once every process sees it.
@@ -152,7 +153,7 @@ class SchemaRegistry:
             RegistryRefused: the decision. OutcomeUnknown: read before trying again.
             SparklogError: the log cannot be read or written now; nothing was changed.
         """
-        mine = _Change(decide)
+        mine = _SubjectChange(decide)
         with self._queue_lock:
             self._queue.append(mine)
         with self._writer:
@@ -164,7 +165,7 @@ class SchemaRegistry:
             raise mine.error
         return mine.result
 
-    def _commit(self, changes: list[_Change]) -> None:
+    def _commit(self, changes: list[_SubjectChange]) -> None:
         """Settle each of the changes, all by one append."""
         try:
             for _ in range(LOST_RACES_MAX):
@@ -179,20 +180,20 @@ class SchemaRegistry:
         except Exception as error:
             self._fail(changes, error)
 
-    def _fail(self, changes: list[_Change], error: Exception) -> None:
+    def _fail(self, changes: list[_SubjectChange], error: Exception) -> None:
         """Fail all of the changes."""
         for change in changes:
             change.settle(None, error)
 
     def _decided(
-        self, changes: list[_Change]
-    ) -> tuple[list[RegistryRecord], list[tuple[_Change, Any, Exception | None]], int]:
+        self, changes: list[_SubjectChange]
+    ) -> tuple[list[RegistryRecord], list[tuple[_SubjectChange, Any, Exception | None]], int]:
         """Decide the changes one after the other, each on what those before it made.
 
         So a refusal, too, is final only once the records before it are in the log.
         """
         records: list[RegistryRecord] = []
-        results: list[tuple[_Change, Any, Exception | None]] = []
+        results: list[tuple[_SubjectChange, Any, Exception | None]] = []
         self._refresh()
         with self._lock:
             with self._state.trial():

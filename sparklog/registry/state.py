@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
+from sparklog.registry.model.schema import SchemaContent, SubjectVersion
+from sparklog.registry.model.subjects import DEFAULT_CONTEXT, context_of, qualified, split_subject
 from sparklog.registry.records import (
     ConfigPut,
     IdsSpent,
@@ -22,8 +24,6 @@ from sparklog.registry.records import (
     VersionPut,
     VersionsHidden,
 )
-from sparklog.registry.schema import SchemaContent, SubjectVersion
-from sparklog.registry.subjects import DEFAULT_CONTEXT, context_of, qualified, split_subject
 
 FIRST_ID: Final = 1
 DEFAULT_LEVEL: Final = "BACKWARD"

@@ -21,7 +21,7 @@ from sparklog.store.file import FileStore
 from sparklog.store.hedging import HedgingStore
 from sparklog.store.memory import shared_memory_store
 from sparklog.store.metered import MeteredStore
-from sparklog.store.pacing import PacingStore
+from sparklog.store.request_pacer import PacingStore
 from sparklog.store.retrying import RetryingStore
 from sparklog.store.root_url import RootUrl, parse_root_url
 from sparklog.store.settings import S3Access, StoreSettings

@@ -5,8 +5,8 @@ import pytest
 
 from sparklog.cluster.log import Log, open_log
 from sparklog.registry import decisions
+from sparklog.registry.model.schema import read_content
 from sparklog.registry.registry import SchemaRegistry
-from sparklog.registry.schema import read_content
 from sparklog.registry.schema_log import RootSchemaLog
 from tests.cli.conftest import Cli
 from tests.harness.wire_batches import put_unreadable

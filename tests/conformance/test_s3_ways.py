@@ -1,7 +1,7 @@
 """Ways to an S3 server: TLS with an authority of one's own, proxies, virtual-host addressing.
 
-What the server refuses on the way comes here as well. The server is versitygw, which checks each
-request's signature.
+Errors of the server arrive by each way as well. The server is versitygw, which checks the signature
+of each request.
 """
 
 from __future__ import annotations

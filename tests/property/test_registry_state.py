@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparklog.registry.model.schema import SchemaContent, SchemaReference, SubjectVersion
 from sparklog.registry.records import (
     ConfigPut,
     IdsSpent,
@@ -18,7 +19,6 @@ from sparklog.registry.records import (
     decode_record,
     encode_record,
 )
-from sparklog.registry.schema import SchemaContent, SchemaReference, SubjectVersion
 from sparklog.registry.state import RegistryState, replayed
 
 SUBJECTS = st.sampled_from(["a", "b", ":.c:a"])

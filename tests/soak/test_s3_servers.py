@@ -54,7 +54,8 @@ def store_at(port: int) -> S3Store:
 
 @pytest.mark.parametrize("kind", ["moto", *({"versitygw"} & set(KINDS))])
 def test_probe_accepts_a_server_that_holds_under_a_race(kind: str, tmp_path: Path) -> None:
-    with {"moto": moto, "versitygw": versitygw}[kind](tmp_path, BUCKET) as port:
+    serve = moto if kind == "moto" else versitygw
+    with serve(tmp_path, BUCKET) as port:
         store = store_at(port)
         for number in range(ROUNDS):
             race(store, f"probe-{number}", SYSTEM_CLOCK, SYSTEM_ENTROPY)

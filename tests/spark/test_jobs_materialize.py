@@ -19,8 +19,8 @@ from sparklog.cluster.log import Log
 from sparklog.core.errors import Fenced, InvalidRequest, OffsetOutOfRange
 from sparklog.protocol.records.columns import RECORDS_SCHEMA
 from sparklog.registry import decisions
+from sparklog.registry.model.schema import SubjectVersion, read_content
 from sparklog.registry.registry import SchemaRegistry
-from sparklog.registry.schema import SubjectVersion, read_content
 from sparklog.registry.schema_log import RootSchemaLog
 from sparklog.spark.jobs.job import TERMINATED
 from sparklog.spark.jobs.progress import JobProgress, ProgressReport

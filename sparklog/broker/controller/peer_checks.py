@@ -133,9 +133,10 @@ class PeerChecks:
         """Judge a live broker that cannot be reached, by asking all others that are live."""
         live = image.live_brokers()
         known = {suspect.broker_id, self._broker_id}
-        is_reached, *votes = await asyncio.gather(
+        voters = [voter for voter in live if voter.broker_id not in known]
+        is_reached, votes = await asyncio.gather(
             self._reaches(suspect),
-            *(self._ask(voter, suspect) for voter in live if voter.broker_id not in known),
+            asyncio.gather(*(self._ask(voter, suspect) for voter in voters)),
         )
         found = Verdict.ALIVE if is_reached else liveness.verdict(votes, len(live))
         if found is Verdict.DEAD and self.deposed:

@@ -18,7 +18,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.broker.handlers.responses import NO_THROTTLE, code_of
 from sparklog.broker.node.node import BrokerNode
-from sparklog.broker.runtime.client_telemetry import PushingClient, Subscription
+from sparklog.broker.runtime.client_telemetry import PushingClient, TelemetrySubscription
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.core.config.broker import BrokerConfig
 from sparklog.core.errors import InvalidRequest, SparklogError
@@ -28,9 +28,9 @@ UNCOMPRESSED_ONLY: Final = ()
 CLIENT_ID_CHARS_MAX: Final = 100
 
 
-def subscription_of(config: BrokerConfig) -> Subscription:
+def subscription_of(config: BrokerConfig) -> TelemetrySubscription:
     """Return the subscription for all clients."""
-    return Subscription(
+    return TelemetrySubscription(
         config.words("sparklog.client.metrics"),
         config.whole("sparklog.client.metrics.interval.ms"),
         config.whole("telemetry.max.bytes"),

@@ -122,7 +122,7 @@ class LeaderPartition:
         has_forerunner = leader_epoch > FIRST_LED_EPOCH
         self._unwritten_end = view.end_offset if view.is_unwritten and has_forerunner else None
         self._taken_over_at = view.end_offset if view.end_offset and has_forerunner else None
-        """Where the first batch after a take-over begins: its producer has waited long already."""
+        """The offset of the first batch after a take-over: its producer has waited long already."""
         self._references = PendingReferences()
         held.tail.start_epoch(leader_epoch)
         self.viewed_s = asyncio.get_running_loop().time()

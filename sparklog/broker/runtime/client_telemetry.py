@@ -49,7 +49,7 @@ class TelemetryThrottled(Unavailable):
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class TelemetrySubscription:
     """The metrics that clients shall push, and when."""
 
     metrics: tuple[str, ...]
@@ -89,7 +89,7 @@ class ClientTelemetry:
 
     def push(
         self,
-        subscription: Subscription,
+        subscription: TelemetrySubscription,
         client: PushingClient,
         data: bytes,
         *,
@@ -135,7 +135,7 @@ class ClientTelemetry:
 
     def _check(
         self,
-        subscription: Subscription,
+        subscription: TelemetrySubscription,
         client: PushingClient,
         data: bytes,
         subscription_id: int,

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from sparklog.core.bounded_json import parse_json
 from sparklog.core.errors import InvalidJson
-from sparklog.registry.refusal import RegistryRefused, invalid_schema
-from sparklog.registry.schema import compact_json, is_whole
+from sparklog.registry.model.refusal import RegistryRefused, invalid_schema
+from sparklog.registry.model.schema import compact_json, is_whole
 
 PRIMITIVES: Final = frozenset(
     {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}

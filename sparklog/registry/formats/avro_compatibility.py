@@ -12,7 +12,7 @@ from typing import Final
 
 from sparklog.registry.formats.avro import NO_DEFAULT, AvroField, AvroSchema, AvroType
 from sparklog.registry.formats.difference import Difference, within_depth
-from sparklog.registry.refusal import invalid_schema
+from sparklog.registry.model.refusal import invalid_schema
 
 PROMOTIONS: Final = {
     "long": {"int"},

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.registry.refusal import invalid_schema
+from sparklog.registry.model.refusal import invalid_schema
 
 DIFFERENCES_MAX: Final = 50
 """A response names as many; one is enough to refuse a schema."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sparklog.registry.formats.difference import Difference, within_depth
 from sparklog.registry.formats.json_schema import JsonSchema, draft_of
-from sparklog.registry.refusal import invalid_schema
+from sparklog.registry.model.refusal import invalid_schema
 
 ANNOTATIONS: Final = frozenset(
     {

@@ -13,8 +13,8 @@ from urllib.parse import unquote
 
 from sparklog.core.bounded_json import parse_json
 from sparklog.core.errors import InvalidJson
-from sparklog.registry.refusal import invalid_schema
-from sparklog.registry.schema import compact_json
+from sparklog.registry.model.refusal import invalid_schema
+from sparklog.registry.model.schema import compact_json
 
 _DRAFTS: Final = (
     "draft-04", "draft-06", "draft-07", "draft/2019-09", "draft/2020-12",

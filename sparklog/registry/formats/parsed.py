@@ -13,7 +13,7 @@ from sparklog.registry.formats.json_compatibility import json_differences
 from sparklog.registry.formats.json_schema import parse_json_schema
 from sparklog.registry.formats.protobuf import parse_protobuf
 from sparklog.registry.formats.protobuf_compatibility import protobuf_differences
-from sparklog.registry.schema import AVRO, JSON, PROTOBUF, SchemaContent
+from sparklog.registry.model.schema import AVRO, JSON, PROTOBUF, SchemaContent
 
 _DIFFERENCES: Final[Mapping[str, Callable[[Any, Any], list[Difference]]]] = {
     AVRO: avro_differences,

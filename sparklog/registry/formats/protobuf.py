@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from sparklog.registry.formats.proto_text import proto_text
-from sparklog.registry.refusal import RegistryRefused, invalid_schema
+from sparklog.registry.model.refusal import RegistryRefused, invalid_schema
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto

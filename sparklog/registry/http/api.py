@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from sparklog.registry import decisions, refusal
+from sparklog.registry import decisions
 from sparklog.registry.formats.parsed import ParsedSchema
 from sparklog.registry.http.request import ApiRequest
-from sparklog.registry.records import ID_MAX
-from sparklog.registry.refusal import RegistryRefused
-from sparklog.registry.registry import SchemaRegistry
-from sparklog.registry.schema import (
+from sparklog.registry.model import refusal
+from sparklog.registry.model.refusal import RegistryRefused
+from sparklog.registry.model.schema import (
     PROTOBUF,
     SCHEMA_TYPES,
     VERSION_MAX,
@@ -23,8 +22,10 @@ from sparklog.registry.schema import (
     SubjectVersion,
     plain_avro,
 )
+from sparklog.registry.model.subjects import context_of, qualified, split_subject
+from sparklog.registry.records import ID_MAX
+from sparklog.registry.registry import SchemaRegistry
 from sparklog.registry.state import RegistryState
-from sparklog.registry.subjects import context_of, qualified, split_subject
 
 Handler = Callable[[SchemaRegistry, ApiRequest], Any]
 SERIALIZED: Final = "serialized"

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from sparklog.core.bounded_json import parse_json
 from sparklog.core.errors import InvalidJson
-from sparklog.registry import refusal
 from sparklog.registry.decisions import LATEST_VERSION
+from sparklog.registry.model import refusal
+from sparklog.registry.model.refusal import RegistryRefused
+from sparklog.registry.model.schema import VERSION_MAX, SchemaContent, is_whole, read_content
+from sparklog.registry.model.subjects import checked_scope, checked_subject
 from sparklog.registry.records import ID_MAX
-from sparklog.registry.refusal import RegistryRefused
-from sparklog.registry.schema import VERSION_MAX, SchemaContent, is_whole, read_content
-from sparklog.registry.subjects import checked_scope, checked_subject
 
 BODY_BYTES_MAX: Final = 4 << 20
 """A schema of the largest size, escaped as JSON, with its references and metadata."""

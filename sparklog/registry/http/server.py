@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sparklog.core.errors import InvalidConfig, OutcomeUnknown, SparklogError
-from sparklog.registry import refusal
 from sparklog.registry.http import api
 from sparklog.registry.http.request import BODY_BYTES_MAX, ApiRequest
-from sparklog.registry.refusal import RegistryRefused
+from sparklog.registry.model import refusal
+from sparklog.registry.model.refusal import RegistryRefused
+from sparklog.registry.model.schema import compact_json
 from sparklog.registry.registry import SchemaRegistry
-from sparklog.registry.schema import compact_json
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

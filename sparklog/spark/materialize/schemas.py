@@ -20,14 +20,14 @@ from pyspark.sql.avro.functions import from_avro, to_avro
 from sparklog.client.security import process_security
 from sparklog.cluster.log import Log
 from sparklog.core.errors import InvalidRequest, UnknownTopicOrPartition
-from sparklog.registry.framing import PREFIX_BYTES, VALUE_HEADER
+from sparklog.registry.model.schema import AVRO as AVRO_TYPE
+from sparklog.registry.model.schema import JSON as JSON_TYPE
+from sparklog.registry.model.schema import SubjectVersion
+from sparklog.registry.model.subjects import checked_subject
 from sparklog.registry.records import SCHEMAS_TOPIC
 from sparklog.registry.registry import SchemaRegistry
-from sparklog.registry.schema import AVRO as AVRO_TYPE
-from sparklog.registry.schema import JSON as JSON_TYPE
-from sparklog.registry.schema import SubjectVersion
 from sparklog.registry.schema_log import RootSchemaLog, SchemaLog
-from sparklog.registry.subjects import checked_subject
+from sparklog.registry.value_frame import PREFIX_BYTES, VALUE_HEADER
 from sparklog.spark.access.leaders import registered
 from sparklog.spark.materialize.commit import AVRO, JSON, Values, WriterSchema, avro_fields
 

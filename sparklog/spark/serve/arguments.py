@@ -123,6 +123,11 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
         "application (default: nobody)",
     )  # fmt: skip
     add_security_options(parser)
+    _add_broker_options(parser)
+    _add_upkeep_options(parser)
+
+
+def _add_broker_options(parser: argparse.ArgumentParser) -> None:
     brokers = parser.add_argument_group("brokers")
     brokers.add_argument("--rack", metavar="NAME", help="broker.rack of every broker")
     brokers.add_argument(
@@ -145,7 +150,6 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
         "--drain-timeout", type=counting_number, default=30, metavar="S",
         help="seconds for brokers to hand over at the end (default 30)",
     )  # fmt: skip
-    _add_upkeep_options(parser)
 
 
 def _add_upkeep_options(parser: argparse.ArgumentParser) -> None:

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from sparklog.client.admin import Admin
 from sparklog.client.registry_log import BrokerSchemaLog
 from sparklog.registry import decisions
+from sparklog.registry.model.schema import read_content
 from sparklog.registry.registry import SchemaRegistry
-from sparklog.registry.schema import read_content
 from sparklog.testing.cluster import SparklogCluster
 
 

@@ -12,7 +12,7 @@ from fastavro import utils
 
 from sparklog.registry.formats.avro import parse_avro
 from sparklog.registry.formats.avro_compatibility import avro_differences
-from sparklog.registry.refusal import RegistryRefused
+from sparklog.registry.model.refusal import RegistryRefused
 
 ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
 NODE = {

@@ -18,10 +18,10 @@ from sparklog.cluster.log import Log
 from sparklog.protocol.records.columns import RECORDS_SCHEMA
 from sparklog.registry import decisions
 from sparklog.registry.decoder import UNFRAMED, ValueDecoder
-from sparklog.registry.framing import SplitValues, message_indexes, split_values
+from sparklog.registry.model.schema import SubjectVersion, read_content
 from sparklog.registry.registry import SchemaRegistry
-from sparklog.registry.schema import SubjectVersion, read_content
 from sparklog.registry.schema_log import RootSchemaLog
+from sparklog.registry.value_frame import SplitValues, message_indexes, split_values
 from sparklog.store.memory import MemoryStore
 
 HEADERS = RECORDS_SCHEMA.field("headers").type

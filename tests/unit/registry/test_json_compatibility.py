@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sparklog.registry.formats.json_compatibility import json_differences
 from sparklog.registry.formats.json_schema import parse_json_schema
-from sparklog.registry.refusal import RegistryRefused
+from sparklog.registry.model.refusal import RegistryRefused
 
 
 def kinds(reader: Any, writer: Any) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from sparklog.registry.formats.protobuf import ProtobufSchema, _compiled, parse_protobuf
 from sparklog.registry.formats.protobuf_compatibility import protobuf_differences
-from sparklog.registry.refusal import RegistryRefused
+from sparklog.registry.model.refusal import RegistryRefused
 
 LARGE = """
 syntax = "proto2";  // a comment

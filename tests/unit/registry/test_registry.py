@@ -12,6 +12,8 @@ import pytest
 from sparklog.cluster.log import Log
 from sparklog.core.errors import DataCorrupt, Unavailable
 from sparklog.registry import decisions
+from sparklog.registry.model.refusal import RegistryRefused
+from sparklog.registry.model.schema import SchemaContent, SubjectVersion, read_content
 from sparklog.registry.records import (
     IdsSpent,
     VersionPut,
@@ -19,9 +21,7 @@ from sparklog.registry.records import (
     decode_record,
     encode_record,
 )
-from sparklog.registry.refusal import RegistryRefused
 from sparklog.registry.registry import SchemaRegistry
-from sparklog.registry.schema import SchemaContent, SubjectVersion, read_content
 from sparklog.registry.schema_log import RootSchemaLog, Row
 from sparklog.store.memory import MemoryStore
 

@@ -79,8 +79,8 @@ def test_put_outcomes_follow_the_status(store: ObjectStore, server: FaultProxy) 
     ("status", "code", "error", "text"),
     [
         (409, "LeaseIdMissing", TransientStoreError, "another write to this key is under way"),
-        (429, "ServerBusy", TransientStoreError, "is busy"),
-        (503, "ServerBusy", TransientStoreError, "is busy"),
+        (429, "ServerBusy", TransientStoreError, "takes fewer requests"),
+        (503, "ServerBusy", TransientStoreError, "takes fewer requests"),
         (401, "NoAuthenticationInformation", InvalidConfig, "refuses access"),
         (403, "AuthorizationFailure", InvalidConfig, "refuses access"),
         (404, "ContainerNotFound", InvalidConfig, "no such"),

@@ -11,7 +11,7 @@ from sparklog.core.clock import SYSTEM_CLOCK, ManualClock
 from sparklog.core.counters import RequestCounters
 from sparklog.store.base import StoreBusy, TransientStoreError
 from sparklog.store.memory import MemoryStore
-from sparklog.store.pacing import GROWTH_PER_S, HALVED_EVERY_S, LEAST, Pace, PacingStore
+from sparklog.store.request_pacer import GROWTH_PER_S, HALVED_EVERY_S, LEAST, Pace, PacingStore
 
 MOST = 16
 WITHIN_S = 30.0

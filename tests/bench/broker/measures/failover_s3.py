@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ class Load:
                 self.topic,
                 str(number).ljust(RECORD_BYTES),
                 partition=partition,
-                on_delivery=lambda error, _, number=number: self._delivered(error, number),
+                on_delivery=partial(self._delivered, number),
             )
         self._producer.poll(PAUSE_S)
         self._read(0)
@@ -97,7 +98,7 @@ class Load:
             self._read(0.1)
         self._consumer.close()
 
-    def _delivered(self, error: object, number: int) -> None:
+    def _delivered(self, number: int, error: object, _message: object) -> None:
         if error is None:
             self.acknowledged_at[number] = time.monotonic()
 

@@ -1,32 +1,26 @@
-"""Metrics that clients push: bounds, rejections, and an unmodified librdkafka."""
+"""Metrics that clients push: bounds and rejections."""
 
 from __future__ import annotations
 
-import urllib.request
 from uuid import UUID
 
 import pytest
-from confluent_kafka import Producer
-from prometheus_client.parser import text_string_to_metric_families
 
 from sparklog.broker.runtime.client_telemetry import (
     CLIENTS_MAX,
     METRICS_MAX,
     ClientTelemetry,
     PushingClient,
-    Subscription,
+    TelemetrySubscription,
     TelemetryThrottled,
     TelemetryTooLarge,
     UnknownSubscription,
     UnsupportedCompression,
 )
-from sparklog.cli.main import main
 from sparklog.core.errors import SparklogError
-from tests.harness.waiting import eventually
-from tests.interop.brokers import Brokers
 from tests.unit.protocol.test_otlp import message, metric, point
 
-WANTED = Subscription(("org.apache.kafka.",), 1000, 10_000)
+WANTED = TelemetrySubscription(("org.apache.kafka.",), 1000, 10_000)
 DATA = message(metric("org.apache.kafka.producer.x", point(1.5)))
 
 
@@ -39,7 +33,7 @@ def push(
     one: PushingClient,
     data: bytes = DATA,
     *,
-    wanted: Subscription = WANTED,
+    wanted: TelemetrySubscription = WANTED,
     subscription_id: int = WANTED.subscription_id,
     compression_type: int = 0,
     terminating: bool = False,
@@ -87,7 +81,7 @@ def test_a_client_that_ends_may_push_early() -> None:
     ("error", "changes"),
     [
         (UnknownSubscription, {"subscription_id": WANTED.subscription_id + 1}),
-        (UnknownSubscription, {"wanted": Subscription((), 1000, 10_000)}),
+        (UnknownSubscription, {"wanted": TelemetrySubscription((), 1000, 10_000)}),
         (UnsupportedCompression, {"compression_type": 1}),
         (TelemetryTooLarge, {"data": b"x" * 10_001}),
     ],
@@ -100,32 +94,3 @@ def test_a_push_outside_of_the_subscription_is_rejected(
         push(telemetry, client(1), **changes)  # type: ignore[arg-type]
     assert telemetry.clients() == []
     assert telemetry.rejected == 1
-
-
-def test_an_unmodified_producer_pushes_and_the_page_shows_it(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    settings = {"metrics.port": "0", "sparklog.client.metrics.interval.ms": "200"}
-    with Brokers("memory://telemetry", 1, settings) as brokers:
-        producer = Producer({"bootstrap.servers": brokers.bootstrap, "client.id": "shop"})
-        producer.produce("t", b"x")
-        assert producer.flush(30) == 0
-        (ready,) = brokers.ready
-        page = f"http://127.0.0.1:{ready.metrics_port}/metrics"
-
-        def shown() -> set[str]:
-            producer.poll(0)
-            with urllib.request.urlopen(page, timeout=30) as answer:
-                families = text_string_to_metric_families(answer.read().decode())
-            return {
-                sample.labels["name"]
-                for family in families
-                for sample in family.samples
-                if sample.name == "sparklog_client_metric" and sample.labels["client_id"] == "shop"
-            }
-
-        names = eventually(shown, "the client's metrics are on the page")
-        assert any(name.startswith("org.apache.kafka.producer.") for name in names), names
-        words = ["client-metrics", "--page", page.removesuffix("/metrics"), "--client", "shop"]
-        assert main([*words, "--name", "org.apache.kafka.producer."]) == 0
-    assert "Client: shop\tInstance: " in capsys.readouterr().out

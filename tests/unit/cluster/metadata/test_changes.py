@@ -478,12 +478,11 @@ def test_topics_of_one_request_scan_existing_topics_once() -> None:
     topics = CountedTopics({f"old.{n}": Topic(f"old.{n}", f"{n:022}") for n in range(100)})
     image = MetadataImage(topics=topics, brokers={1: Broker(1, "a", "localhost", 9092, None, 0)})
     existing = changes.ExistingTopics(image)
-    after_one: int | None = None
+    looks = []
     for n in range(50):
         changes.create_topic(image, f"new.{n}", f"n{n:021}", 2, {}, existing=existing)
-        after_one = topics.looks if after_one is None else after_one
-    assert topics.looks == after_one
-    assert existing.partitions == 100
+        looks.append(topics.looks)
+    assert (set(looks), existing.partitions) == ({looks[0]}, 100)
     with pytest.raises(InvalidTopic, match=r"existing=new\.7"):
         changes.create_topic(image, "new_7", "x" * 22, 1, {}, existing=existing)
 
@@ -494,9 +493,8 @@ def test_cluster_topic_is_not_created_or_deleted_by_clients(store: MemoryStore, 
     with pytest.raises(InvalidTopic, match="the cluster's own state"):
         log.create_topic(name)
     made = log.create_topic(name, by_cluster=True)
-    with pytest.raises(InvalidTopic, match="the cluster's own state"):
-        log.delete_topic(name)
-    with pytest.raises(InvalidTopic, match="the cluster's own state"):
-        log.add_partitions(name, 2)
+    for change in (log.delete_topic, lambda topic: log.add_partitions(topic, 2)):
+        with pytest.raises(InvalidTopic, match="the cluster's own state"):
+            change(name)
     assert log.topic(name) == made
     assert log.alter_configs(name, {"segment.bytes": "2097152"}).configs

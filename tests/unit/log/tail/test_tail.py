@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparklog.core.errors import DataCorrupt, InvalidRecord
-from sparklog.core.types import NO_LEADER_EPOCH
+from sparklog.core.types import UNLED_EPOCH
 from sparklog.log.tail.batch_validator import BatchRules, CheckedBatch, check_batch
 from sparklog.log.tail.tail import Tail
 from sparklog.protocol.records.header import HEADER_BYTES, parse_header, seal_header
@@ -83,7 +83,7 @@ def test_new_leader_epoch_ends_the_previous_without_a_record() -> None:
 def test_a_batch_with_append_time_is_as_java_makes_it() -> None:
     data = data_of("mixed-zstd")
     batch = CheckedBatch(parse_header(data), data)
-    stamped = Tail(7).append_as_leader(batch, NO_LEADER_EPOCH, 1_700_000_005_000)
+    stamped = Tail(7).append_as_leader(batch, UNLED_EPOCH, 1_700_000_005_000)
     # Java's broker-side builder made the same batch with LogAppendTime from the start.
     java = describe_batch(decode(data_of("append-time-zstd")))
     assert describe_batch(decode(stamped)) == java

@@ -116,7 +116,7 @@ def test_a_sealed_log_is_read_in_one_look_each_object_once() -> None:
     assert _read(found) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_long_sealed_log_is_read_from_the_boundary_of_its_newest_object() -> None:
+def test_long_sealed_log_is_read_from_its_newest_boundary() -> None:
     store = _log(*[0] * OBJECTS_READ_AT_ONCE, OBJECTS_READ_AT_ONCE)
     run(seal(WAL, "s"), store)
     found: list[Effect] = []

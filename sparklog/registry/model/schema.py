@@ -15,13 +15,13 @@ from typing import Any, Final, TypeGuard
 from uuid import UUID
 
 from sparklog.core.bounded_json import parse_json
-from sparklog.registry.refusal import (
+from sparklog.registry.model.refusal import (
     INVALID_SCHEMA,
     SCHEMA_TOO_LARGE,
     UNPROCESSABLE,
     RegistryRefused,
 )
-from sparklog.registry.subjects import checked_subject
+from sparklog.registry.model.subjects import checked_subject
 
 AVRO: Final = "AVRO"
 JSON: Final = "JSON"

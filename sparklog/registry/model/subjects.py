@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from sparklog.registry.refusal import INVALID_SUBJECT, RegistryRefused
+from sparklog.registry.model.refusal import INVALID_SUBJECT, RegistryRefused
 
 DEFAULT_CONTEXT: Final = "."
 NAME_LENGTH_MAX: Final = 512
