@@ -54,6 +54,8 @@ COMMANDS = {
     "configs": Command("configs", "Show and change the settings of topics and brokers."),
     "produce": Command("produce", "Append each line of standard input to a topic."),
     "consume": Command("consume", "Print the records of topics, and follow them."),
+    "sql": Command("sql", "Run a query over topics."),
+    "get": Command("get", "Print the newest value of a key."),
     "find": Command("find", "Print the records of one key."),
     "get-offsets": Command("get_offsets", "Print offsets of partitions, also by time."),
     "delete-records": Command("delete_records", "Delete the oldest records of partitions."),

@@ -22,7 +22,7 @@ from sparklog.log.manifest.view import PartitionView
 from sparklog.spark.access.leaders import PartitionLeaders
 from sparklog.spark.source.partition_states import PartitionLookup, PartitionStates
 from sparklog.spark.source.readable_partition import ReadablePartition
-from sparklog.spark.source.selection import Subscribe
+from sparklog.spark.source.selection import Assign, Subscribe
 
 LOOKS_AT_ONCE: Final = 8
 
@@ -54,8 +54,8 @@ class TopicReader(Protocol):
     def names(self) -> list[str]:
         """Return the names of all topics, sorted."""
 
-    def states(self, topic: str, moment: Moment) -> States:
-        """Return what each partition of a topic holds.
+    def states(self, topic: str, moment: Moment, partition: int | None = None) -> States:
+        """Return what each partition of a topic holds, or one of them.
 
         Raises:
             UnknownTopicOrPartition: no such topic. ResourceNotFound: no such snapshot.
@@ -103,7 +103,7 @@ class RootTopics(Closeable):
         """Return the names of all topics, sorted."""
         return sorted(self._log.topics())
 
-    def states(self, topic: str, moment: Moment) -> States:
+    def states(self, topic: str, moment: Moment, partition: int | None = None) -> States:
         """Return what each partition of a topic holds. Raises as `TopicReader.states`."""
         leaders = None
         if self._includes_unflushed and moment.snapshot is None:
@@ -113,7 +113,9 @@ class RootTopics(Closeable):
         try:
             found = PartitionLookup(
                 self._log,
-                Subscribe((topic,)),
+                Subscribe((topic,))
+                if partition is None
+                else Assign((TopicPartition(topic, partition),)),
                 self.pool,
                 leaders,
                 committed_only=self.committed_only,
@@ -164,7 +166,7 @@ class BrokerTopics(Closeable):
         """Return the names of all topics, sorted. Raises Unavailable."""
         return self._admin.topic_names()
 
-    def states(self, topic: str, moment: Moment) -> States:
+    def states(self, topic: str, moment: Moment, partition: int | None = None) -> States:
         """Return what each partition of a topic holds. Raises as `TopicReader.states`."""
         from sparklog.client.values import EARLIEST, LATEST  # noqa: PLC0415 - likewise
 
@@ -174,7 +176,8 @@ class BrokerTopics(Closeable):
                 f"snapshot={moment.snapshot}"
             )
         known = self._admin.topic(topic)
-        places = [TopicPartition(topic, number) for number in range(known.partitions)]
+        numbers = range(known.partitions) if partition is None else [partition]
+        places = [TopicPartition(topic, number) for number in numbers]
         starts = self._offsets(dict.fromkeys(places, EARLIEST))
         ends = self._offsets(dict.fromkeys(places, LATEST))
         if moment.timestamp_ms is not None:

@@ -64,7 +64,7 @@ def configure(parser: CommandParser) -> None:
 
 def run(args: Arguments, output: Output) -> int:
     """Print the records found; none is not an error."""
-    key = _key(args.key, args.key_format)
+    key = parse_key(args.key, args.key_format)
     shape = record_format(key_values(args.formatter, "--formatter-property"))
     with opened_log(args) as log:
         topic = log.topic(args.topic)
@@ -130,7 +130,8 @@ def _summary(where: str, found: FoundKey, requests: int) -> str:
     )
 
 
-def _key(text: str, form: str) -> bytes:
+def parse_key(text: str, form: str) -> bytes:
+    """Return the bytes of a key. Raises UsageError: the text has another format."""
     try:
         match form:
             case "hex":

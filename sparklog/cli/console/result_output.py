@@ -1,0 +1,202 @@
+"""Results of queries as a table, CSV, JSON lines, or a Parquet file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+import pyarrow as pa
+
+from sparklog.cli.arguments import UsageError
+from sparklog.cli.output import Output, readable
+
+FORMATS: Final = ("table", "csv", "json", "parquet")
+TABLE_ROWS: Final = 1_000
+"""Rows that share the widths of columns."""
+WIDTH_MAX: Final = 200
+"""Characters of a cell in a table; the rest is left out."""
+_EXPLAINED: Final = ["explain_key", "explain_value"]
+
+
+class ResultOutput(Protocol):
+    """Writes batches of one schema."""
+
+    def put(self, batch: pa.RecordBatch) -> None:
+        """Write the rows of a batch; the first may be empty, and shows the columns."""
+
+    def finish(self) -> None:
+        """Write the rest."""
+
+
+def result_output(form: str, output: Output, file: Path | None) -> ResultOutput:
+    """Return the output for a format.
+
+    Raises:
+        UsageError: Parquet without a file, or a file for another format than Parquet.
+    """
+    if form == "parquet":
+        if file is None:
+            raise UsageError("--output parquet needs --file FILE")
+        return ParquetOutput(file)
+    if file is not None:
+        raise UsageError("--file goes with --output parquet; others go to standard output")
+    outputs: dict[str, Callable[[Output], ResultOutput]] = {
+        "table": TableOutput,
+        "csv": CsvOutput,
+        "json": JsonOutput,
+    }
+    return outputs[form](output)
+
+
+class TableOutput:
+    """A table of text, with a line of names."""
+
+    def __init__(self, output: Output) -> None:
+        """Write to `output`."""
+        self._output = output
+        self._widths: list[int] = []
+
+    def put(self, batch: pa.RecordBatch) -> None:
+        """Write the rows of a batch."""
+        if batch.schema.names == _EXPLAINED:
+            for row in batch.to_pylist():
+                self._output.line(f"{row['explain_key']}:\n{row['explain_value']}")
+            return
+        for at in range(0, max(1, batch.num_rows), TABLE_ROWS):
+            self._rows(batch.schema.names, list(_rows(batch.slice(at, TABLE_ROWS), _cell)))
+
+    def _rows(self, names: Sequence[str], rows: list[list[str]]) -> None:
+        shows_names = not self._widths and bool(rows)
+        if shows_names:
+            cells = zip(*rows, strict=True)
+            self._widths = [
+                max(len(name), *map(len, column)) for name, column in zip(names, cells, strict=True)
+            ]
+            self._output.line(self._line(names))
+            self._output.line("-+-".join("-" * width for width in self._widths))
+        for row in rows:
+            self._output.line(self._line(row))
+
+    def finish(self) -> None:
+        """Do nothing: every row is written."""
+
+    def _line(self, cells: Sequence[str]) -> str:
+        padded = (cell.ljust(width) for cell, width in zip(cells, self._widths, strict=True))
+        return " | ".join(padded).rstrip()
+
+
+class CsvOutput:
+    """CSV with a header; null is an empty field."""
+
+    def __init__(self, output: Output) -> None:
+        """Write to `output`."""
+        self._output = output
+        self._has_names = False
+
+    def put(self, batch: pa.RecordBatch) -> None:
+        """Write the rows of a batch."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if not self._has_names:
+            writer.writerow(batch.schema.names)
+            self._has_names = True
+        writer.writerows(_rows(batch, lambda value: "" if value is None else _text(value)))
+        self._output.raw(text.getvalue().encode("utf-8", "surrogateescape"))
+
+    def finish(self) -> None:
+        """Do nothing: every row is written."""
+
+
+class JsonOutput:
+    """One JSON object per row."""
+
+    def __init__(self, output: Output) -> None:
+        """Write to `output`."""
+        output.as_json = True
+        self._output = output
+
+    def put(self, batch: pa.RecordBatch) -> None:
+        """Write the rows of a batch."""
+        names = batch.schema.names
+        for row in _rows(batch, json_value):
+            self._output.document(dict(zip(names, row, strict=True)))
+
+    def finish(self) -> None:
+        """Do nothing: every row is written."""
+
+
+class ParquetOutput:
+    """A Parquet file, compressed with zstd."""
+
+    def __init__(self, file: Path) -> None:
+        """Write to `file`, which is replaced."""
+        self._file = file
+        self._writer: Any = None
+
+    def put(self, batch: pa.RecordBatch) -> None:
+        """Write the rows of a batch. Raises OSError."""
+        if self._writer is None:
+            from pyarrow import parquet  # noqa: PLC0415 - slow to import, seldom used
+
+            self._writer = parquet.ParquetWriter(self._file, batch.schema, compression="zstd")
+        self._writer.write_batch(batch)
+
+    def finish(self) -> None:
+        """Write the file's footer."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def json_value(value: Any) -> Any:
+    """Return a value of a result as JSON has it; bytes that are not UTF-8 become base64."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case bytes():
+            return readable(value)
+        case dict():
+            return {str(key): json_value(one) for key, one in value.items()}
+        case list() | tuple():
+            return [json_value(one) for one in value]
+        case datetime() | date() | time():
+            return value.isoformat()
+        case Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+        case UUID() | timedelta():
+            return str(value)
+    return str(value)
+
+
+def _rows(batch: pa.RecordBatch, shape: Callable[[Any], Any]) -> Iterator[list[Any]]:
+    columns = [[shape(value) for value in column.to_pylist()] for column in batch.columns]
+    return (list(row) for row in zip(*columns, strict=True))
+
+
+def _cell(value: Any) -> str:
+    text = "null" if value is None else _text(value).replace("\n", " ").replace("\t", " ")
+    return text if len(text) <= WIDTH_MAX else f"{text[: WIDTH_MAX - 1]}…"
+
+
+def _text(value: Any) -> str:
+    match value:
+        case str():
+            return value
+        case bytes():
+            try:
+                return value.decode()
+            except UnicodeDecodeError:
+                return "\\x" + value.hex()
+        case bool():
+            return str(value).lower()
+        case datetime():
+            return value.isoformat(sep=" ")
+        case dict() | list():
+            return json.dumps(json_value(value), ensure_ascii=False)
+    return str(value)
