@@ -66,7 +66,7 @@ class CloudRequest:
             )
         if status in (429, 503):
             return StoreBusy(
-                f"{self.service} takes fewer requests just now. {facts}", unsettled=True
+                f"{self.service} is busy and takes fewer requests. {facts}", unsettled=True
             )
         if status == 408 or status >= 500:
             return TransientStoreError(f"{self.service} is busy. {facts}", unsettled=True)

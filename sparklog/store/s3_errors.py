@@ -130,13 +130,13 @@ def _answered(
             f"another write to this key is under way. {facts}", unsettled=False
         )
     if status in _TOO_MANY:
-        return StoreBusy(f"S3 takes fewer requests just now. {facts}", unsettled=True)
+        return StoreBusy(f"S3 is busy and takes fewer requests. {facts}", unsettled=True)
     if status >= 500 or code == "RequestTimeout":
         return TransientStoreError(f"S3 is busy. {facts}", unsettled=True)
     if code in _EXPIRED and renewed:
         return TransientStoreError(f"the credentials have just expired. {facts}", unsettled=False)
     if code in _EXPIRED:
-        return Unavailable(f"S3 refuses credentials that have expired; renew them. {facts}")
+        return Unavailable(f"S3 refuses credentials that are no longer valid; renew them. {facts}")
     if code == _SKEWED:
         return Unavailable(
             "S3 refuses requests because this machine's clock is more than 15 minutes wrong; set "

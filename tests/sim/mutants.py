@@ -59,9 +59,15 @@ def acknowledge_before_the_wal(patch: pytest.MonkeyPatch) -> None:
     append = WalAppender.append
 
     def hasty(
-        self: WalAppender, batch: WalBatch, end_offset: int, sink: DurableSink, *, awaited: bool
+        self: WalAppender,
+        batch: WalBatch,
+        end_offset: int,
+        sink: DurableSink,
+        *,
+        awaited: bool,
+        urgent: bool,
     ) -> None:
-        append(self, batch, end_offset, sink, awaited=awaited)
+        append(self, batch, end_offset, sink, awaited=awaited, urgent=urgent)
         sink.wal_durable(end_offset)
 
     patch.setattr(WalAppender, "append", hasty)
