@@ -61,8 +61,8 @@ class S3Store(ObjectStore):
         self._bucket = bucket
         self._endpoint = access.endpoint_url or "aws"
         self._renewed = access.renewed
-        self._granted: set[str] = set()
-        """Operations that the store allowed before."""
+        self._granted: set[tuple[str, str]] = set()
+        """Operations that S3 allowed before, and the folders, since rights may end at a topic."""
         self._put_arguments = access.put_arguments
         self._connection = PerProcess(lambda: S3Connection(access, settings))
         weakref.finalize(self, _close, self._connection)
@@ -90,7 +90,7 @@ class S3Store(ObjectStore):
             raise self._translated(error, "get", key) from error
         except Exception as error:
             raise self._translated(error, "get", key) from error
-        self._granted.add("get")
+        self._granted.add(("get", _folder(key)))
         return data
 
     def put_if_absent(self, key: str, data: Data) -> PutOutcome:
@@ -107,7 +107,7 @@ class S3Store(ObjectStore):
             if isinstance(translated, TransientStoreError) and translated.unsettled:
                 return PutOutcome.UNKNOWN
             raise translated from error
-        self._granted.add("put")
+        self._granted.add(("put", _folder(key)))
         return PutOutcome.CREATED
 
     def put(self, key: str, data: bytes) -> None:
@@ -161,12 +161,12 @@ class S3Store(ObjectStore):
             result = self._connection.get().run(request)
         except Exception as error:
             raise self._translated(error, operation, key) from error
-        self._granted.add(operation)
+        self._granted.add((operation, _folder(key)))
         return result
 
     def _translated(self, error: Exception, operation: str, key: str) -> Exception:
         where = f"root={self.url} key={key} endpoint={self._endpoint}"
-        granted = operation in self._granted
+        granted = (operation, _folder(key)) in self._granted
         return translate(error, operation, where, renewed=self._renewed, granted=granted)
 
 
@@ -174,6 +174,11 @@ def _close(connection: PerProcess[S3Connection]) -> None:
     mine = connection.take()
     if mine is not None:
         mine.close()
+
+
+def _folder(key: str) -> str:
+    """Return the first two parts of a key: those of a topic, or of a write-ahead log."""
+    return "/".join(key.split("/", 2)[:2])
 
 
 def _body(data: Data) -> bytes | io.BytesIO:

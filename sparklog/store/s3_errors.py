@@ -5,7 +5,7 @@
   - 429, 503: `StoreBusy`; the write may have happened
   - 5xx, a cut or silent connection: `TransientStoreError`; the write may have happened
   - connection refused, no such host: `TransientStoreError`; nothing was sent
-  - 401, 403, no credentials: InvalidConfig; Unavailable for an operation that S3 allowed before
+  - 401, 403, no credentials: InvalidConfig, or Unavailable for what S3 allowed before
   - expired credentials that botocore renews: `TransientStoreError`; nothing was written
   - credentials whose source fails or still gives the old ones: the same; nothing was sent
   - other expired credentials, a wrong clock: Unavailable
@@ -75,7 +75,7 @@ def translate(
         operation: what was tried, for the message.
         where: root, key and endpoint as key=value, for the message.
         renewed: whether the next request may have newer credentials.
-        granted: whether S3 allowed this operation before.
+        granted: whether S3 allowed this operation in the same folder before.
     """
     if isinstance(error, boto.ClientError):
         return _answered(error, operation, where, renewed=renewed, granted=granted)
@@ -119,7 +119,8 @@ def _answered(
     if granted and (code == "NoSuchBucket" or status in (401, 403)) and code not in _STALE:
         return Unavailable(
             "S3 refuses what it allowed before: the bucket is read-only or gone, or its policy or "
-            f"the rights changed; undo that, and the work goes on. {facts}"
+            "the rights changed; undo that, and the work goes on. Without s3:ListBucket it refuses "
+            f"absent objects, too. {facts}"
         )
     if code == "NoSuchBucket":
         return InvalidConfig(f"no such bucket; create it or use another root. {facts}")

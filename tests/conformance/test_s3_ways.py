@@ -126,13 +126,17 @@ def test_slow_down_lowers_the_concurrency_which_recovers(
 def test_rights_that_are_taken_away_are_unavailable_until_they_return(
     server: str, store: RetryingStore, proxy: FaultProxy
 ) -> None:
-    proxy.add(Action.ANSWER, "PUT", "log/0", times=1, status=403, code="AccessDenied")
+    assert store.put_if_absent("topics/a/0", b"") is PutOutcome.CREATED
+    proxy.add(Action.ANSWER, "PUT", "topics/b", times=1, status=403, code="AccessDenied")
+    with pytest.raises(InvalidConfig, match="refuses access"):
+        store.put_if_absent("topics/b/0", b"")
+    proxy.add(Action.ANSWER, "PUT", "topics/a/1", times=1, status=403, code="AccessDenied")
     with pytest.raises(Unavailable, match=r"refuses what it allowed before.*code=AccessDenied"):
-        store.put_if_absent("log/0", b"mine")
-    proxy.add(Action.ANSWER, "PUT", "log/0", times=1, status=404, code="NoSuchBucket")
+        store.put_if_absent("topics/a/1", b"mine")
+    proxy.add(Action.ANSWER, "PUT", "topics/a/1", times=1, status=404, code="NoSuchBucket")
     with pytest.raises(Unavailable, match=r"refuses what it allowed before.*code=NoSuchBucket"):
-        store.put_if_absent("log/0", b"mine")
-    assert store.put_if_absent("log/0", b"mine") is PutOutcome.CREATED
+        store.put_if_absent("topics/a/1", b"mine")
+    assert store.put_if_absent("topics/a/1", b"mine") is PutOutcome.CREATED
 
 
 def test_a_wrong_clock_is_named_with_the_time_at_s3(
