@@ -15,7 +15,7 @@ from sparklog.core.types import TopicPartition
 from sparklog.registry.decoder import ValueDecoder
 from sparklog.registry.registry import SchemaRegistry
 from sparklog.registry.schema_log import RootSchemaLog, SchemaLog
-from sparklog.registry.value_frame import KEY_HEADER, VALUE_HEADER
+from sparklog.registry.wire_format import KEY_HEADER, VALUE_HEADER
 
 FORMATS = ("bytes", "schema")
 NOTES_MAX = 5

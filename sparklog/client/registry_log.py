@@ -31,6 +31,7 @@ from sparklog.client.values import EARLIEST, LATEST
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import (
     Fenced,
+    InvalidTxnState,
     OutcomeUnknown,
     SparklogError,
     TopicAlreadyExists,
@@ -108,23 +109,22 @@ class BrokerSchemaLog:
         """See `SchemaLog`. Cost: a transaction of one batch; a take-over after another registry."""
         with self._write_lock:
             topic_id = self._known_topic(self._writing) or self._created()
-            try:
-                producer = self._producer or self._taken_over()
+            while True:
+                known, self._producer = self._producer, None
+                producer = known or self._taken_over()
                 if self._offset(self._writing, LATEST) != offset:
+                    self._producer = producer
                     return None
-                return self._committed(producer, topic_id, rows, offset)
-            except Fenced:
-                self._producer = None
-                return None
-            except SparklogError:
-                self._producer = None
-                raise
+                try:
+                    return self._committed(producer, topic_id, rows, offset)
+                except (Fenced, InvalidTxnState):
+                    if known is None:  # another one took over at the same time
+                        return None
 
     def _taken_over(self) -> TransactionalProducer:
-        self._producer = begin_producer(
+        return begin_producer(
             self._writing, self._transactional_id, TRANSACTION_TIMEOUT_MS, self._clock
         )
-        return self._producer
 
     def _committed(
         self, producer: TransactionalProducer, topic_id: str, rows: Sequence[Row], offset: int
@@ -134,6 +134,7 @@ class BrokerSchemaLog:
             self._clock.now_ms(),
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
+            base_sequence=0,  # each transaction has an epoch of its own
             is_transactional=True,
         )
         (base,) = append_batches(

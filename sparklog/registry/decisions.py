@@ -37,7 +37,7 @@ REASON_TEXT_MAX: Final = 2000
 ParsedOf = Callable[[SchemaContent], ParsedSchema]
 
 
-class SubjectDecision(NamedTuple):
+class RegistryDecision(NamedTuple):
     """Records to append, and the result once they are there."""
 
     records: list[RegistryRecord]
@@ -79,7 +79,7 @@ def _plain(content: SchemaContent) -> tuple[Any, ...]:
 
 def register(
     state: RegistryState, candidate: SchemaCandidate, parsed_of: ParsedOf
-) -> SubjectDecision:
+) -> RegistryDecision:
     """Register a schema, or return the version that has it already.
 
     Raises:
@@ -101,7 +101,7 @@ def register(
         return _imported(state, candidate)
     known = next((v for v in state.versions(subject) if v.content.guid == content.guid), None)
     if known is not None:
-        return SubjectDecision([], known)
+        return RegistryDecision([], known)
     reasons = incompatibilities(state, candidate, parsed_of)
     if reasons:
         raise RegistryRefused(
@@ -120,10 +120,10 @@ def register(
             refusal.INVALID_SCHEMA, f"Version is not one more than previous version: {number - 1}"
         )
     made = SubjectVersion(subject, number, schema_id, content)
-    return SubjectDecision([VersionPut(made)], made)
+    return RegistryDecision([VersionPut(made)], made)
 
 
-def _imported(state: RegistryState, candidate: SchemaCandidate) -> SubjectDecision:
+def _imported(state: RegistryState, candidate: SchemaCandidate) -> RegistryDecision:
     """Take a schema with its id, as another registry gave it."""
     subject, schema_id = candidate.subject, candidate.schema_id
     assert schema_id is not None, candidate
@@ -135,7 +135,7 @@ def _imported(state: RegistryState, candidate: SchemaCandidate) -> SubjectDecisi
         )
     for one in state.versions(subject):
         if one.schema_id == schema_id and candidate.version in (None, one.version):
-            return SubjectDecision([], one)
+            return RegistryDecision([], one)
     number = candidate.version or _next_version(state, subject)
     made = SubjectVersion(subject, number, schema_id, candidate.content)
     if state.version(subject, number) is not None:
@@ -143,7 +143,7 @@ def _imported(state: RegistryState, candidate: SchemaCandidate) -> SubjectDecisi
             refusal.OPERATION_NOT_PERMITTED,
             f"Overwrite of version {number} of {subject} is not permitted.",
         )
-    return SubjectDecision([VersionPut(made)], made)
+    return RegistryDecision([VersionPut(made)], made)
 
 
 def _next_version(state: RegistryState, subject: str) -> int:
@@ -209,7 +209,7 @@ def no_subject(subject: str) -> RegistryRefused:
 
 def delete_version(
     state: RegistryState, subject: str, number: int, *, permanent: bool
-) -> SubjectDecision:
+) -> RegistryDecision:
     """Delete a version: softly, or permanently after that.
 
     Raises:
@@ -236,10 +236,10 @@ def delete_version(
             "to delete permanently",
         )
     _check_not_referred(state, version, permanent=permanent)
-    return SubjectDecision(_deletion(state, version, permanent=permanent), version.version)
+    return RegistryDecision(_deletion(state, version, permanent=permanent), version.version)
 
 
-def delete_subject(state: RegistryState, subject: str, *, permanent: bool) -> SubjectDecision:
+def delete_subject(state: RegistryState, subject: str, *, permanent: bool) -> RegistryDecision:
     """Delete all versions of a subject: softly, or permanently after that.
 
     Raises:
@@ -267,7 +267,7 @@ def delete_subject(state: RegistryState, subject: str, *, permanent: bool) -> Su
         records.append(ConfigPut(subject, None))
     if subject in state.modes:
         records.append(ModePut(subject, None))
-    return SubjectDecision(records, [one.version for one in (every if permanent else live)])
+    return RegistryDecision(records, [one.version for one in (every if permanent else live)])
 
 
 def _deletion(
@@ -300,7 +300,7 @@ def _check_writable(state: RegistryState, subject: str) -> None:
 
 def put_config(
     state: RegistryState, scope: str | None, given: Mapping[str, Any]
-) -> SubjectDecision:
+) -> RegistryDecision:
     """Set the level of a subject, a context or the registry, and whether it normalizes.
 
     Raises:
@@ -324,10 +324,10 @@ def put_config(
         config["compatibilityLevel"] = level
     if normalize is not None:
         config["normalize"] = normalize
-    return SubjectDecision([ConfigPut(scope, config)], given)
+    return RegistryDecision([ConfigPut(scope, config)], given)
 
 
-def delete_config(state: RegistryState, scope: str | None) -> SubjectDecision:
+def delete_config(state: RegistryState, scope: str | None) -> RegistryDecision:
     """Return a subject, a context or the registry to its default; the result is what it had.
 
     Raises:
@@ -335,14 +335,16 @@ def delete_config(state: RegistryState, scope: str | None) -> SubjectDecision:
     """
     if scope not in state.configs:
         if scope is None:
-            return SubjectDecision(
+            return RegistryDecision(
                 [], {"compatibilityLevel": state.config("")["compatibilityLevel"]}
             )
         raise no_subject(scope)
-    return SubjectDecision([ConfigPut(scope, None)], dict(state.configs[scope]))
+    return RegistryDecision([ConfigPut(scope, None)], dict(state.configs[scope]))
 
 
-def put_mode(state: RegistryState, scope: str | None, mode: Any, *, force: bool) -> SubjectDecision:
+def put_mode(
+    state: RegistryState, scope: str | None, mode: Any, *, force: bool
+) -> RegistryDecision:
     """Set the mode of a subject, a context or the registry.
 
     Raises:
@@ -356,7 +358,7 @@ def put_mode(state: RegistryState, scope: str | None, mode: Any, *, force: bool)
         raise RegistryRefused(
             refusal.OPERATION_NOT_PERMITTED, "Cannot import since found existing subjects"
         )
-    return SubjectDecision([ModePut(scope, mode)], {"mode": mode})
+    return RegistryDecision([ModePut(scope, mode)], {"mode": mode})
 
 
 def _in_scope(scope: str | None, subject: str) -> bool:
@@ -366,7 +368,7 @@ def _in_scope(scope: str | None, subject: str) -> bool:
     return subject == scope if name else context_of(subject) == context
 
 
-def delete_mode(state: RegistryState, scope: str | None) -> SubjectDecision:
+def delete_mode(state: RegistryState, scope: str | None) -> RegistryDecision:
     """Delete the mode of a subject or context; the result is what it was.
 
     Raises:
@@ -374,9 +376,9 @@ def delete_mode(state: RegistryState, scope: str | None) -> SubjectDecision:
     """
     if scope not in state.modes:
         if scope is None:
-            return SubjectDecision([], {"mode": state.mode("")})
+            return RegistryDecision([], {"mode": state.mode("")})
         raise no_subject(scope)
-    return SubjectDecision([ModePut(scope, None)], {"mode": state.modes[scope]})
+    return RegistryDecision([ModePut(scope, None)], {"mode": state.modes[scope]})
 
 
 def with_text(content: SchemaContent, parsed: ParsedSchema, *, normalize: bool) -> SchemaContent:

@@ -1,6 +1,6 @@
 """ValueDecoder: framed values of several schemas to Python values, or to texts of JSON.
 
-Values are split by `framing` and decoded schema by schema, each by its writer's schema or, for
+Values are split by `wire_format` and decoded schema by schema, each by its writer's schema or, for
 Avro, resolved to a reader's. A value that does not decode is None, with the reason beside it.
 """
 
@@ -20,10 +20,11 @@ import pyarrow as pa
 
 from sparklog.core.bounded_json import parse_json
 from sparklog.core.errors import SparklogError
+from sparklog.registry.formats.avro_limits import check_decodable, is_shallow
 from sparklog.registry.model.schema import AVRO, JSON, PROTOBUF, SchemaContent
 from sparklog.registry.model.subjects import DEFAULT_CONTEXT
 from sparklog.registry.registry import SchemaRegistry
-from sparklog.registry.value_frame import VALUE_HEADER, Schema, message_indexes, split_values
+from sparklog.registry.wire_format import VALUE_HEADER, Schema, message_indexes, split_values
 
 UNFRAMED: Final = "the value carries no id of a schema"
 REASON_LENGTH_MAX: Final = 300
@@ -59,7 +60,7 @@ class ValueDecoder:
     ) -> tuple[list[Any], list[str | None]]:
         """Return the Python value of each row, and the reason of each that did not decode.
 
-        A null has neither. Arguments as those of `framing.split_values`.
+        A null has neither. Arguments as those of `wire_format.split_values`.
 
         Raises:
             SparklogError: the registry cannot be read now.
@@ -124,11 +125,15 @@ class ValueDecoder:
             return lambda data: parse_json(data, "a value", bytes_max=VALUE_BYTES_MAX)
         if content.schema_type == PROTOBUF:
             return _protobuf_decoder(self._registry, content, indexes)
-        reader = self._reader
-        if reader is None or reader.schema_type != AVRO:
-            return _avro_decoder(avro_schema(self._registry, content), None)
+        chosen = self._reader
+        resolved = chosen if chosen is not None and chosen.schema_type == AVRO else None
+        kinds = [self._registry.parsed(one).schema.type for one in (content, resolved) if one]
+        for kind in kinds:
+            check_decodable(kind)
         return _avro_decoder(
-            avro_schema(self._registry, content), avro_schema(self._registry, reader)
+            avro_schema(self._registry, content),
+            None if resolved is None else avro_schema(self._registry, resolved),
+            is_shallow=all(map(is_shallow, kinds)),
         )
 
 
@@ -146,8 +151,12 @@ def avro_schema(registry: SchemaRegistry, content: SchemaContent) -> Any:
     return parse_schema(parse_json(content.text, "an Avro schema"), named_schemas=names)
 
 
-def _avro_decoder(writer: Any, reader: Any) -> Decode:
-    from fastavro import schemaless_reader  # noqa: PLC0415
+def _avro_decoder(writer: Any, reader: Any, *, is_shallow: bool) -> Decode:
+    """Return a decoder. Deep values need Python's own reader, which raises RecursionError."""
+    if is_shallow:
+        from fastavro import schemaless_reader  # noqa: PLC0415
+    else:
+        from fastavro._read_py import schemaless_reader  # noqa: PLC0415
 
     def decode(data: bytes) -> Any:
         given = io.BytesIO(data)

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from sparklog.core.errors import DataCorrupt, RecordTooLarge, SparklogError, Unavailable
 from sparklog.registry import decisions
-from sparklog.registry.decisions import ParsedOf, SchemaCandidate, SubjectDecision
+from sparklog.registry.decisions import ParsedOf, RegistryDecision, SchemaCandidate
 from sparklog.registry.formats.parsed import ParsedSchema, parse_schema
 from sparklog.registry.model import refusal
 from sparklog.registry.model.refusal import RegistryRefused
@@ -36,10 +36,10 @@ PARSED_MAX: Final = 1000
 Result = TypeVar("Result")
 _ParsedKey = tuple[SchemaContent, tuple[tuple[str, str], ...]]
 """A schema, and the texts that it refers to."""
-Decide = Callable[[RegistryState, ParsedOf], SubjectDecision]
+Decide = Callable[[RegistryState, ParsedOf], RegistryDecision]
 
 
-class _SubjectChange:
+class _SchemaChange:
     """A change that waits, and its outcome."""
 
     def __init__(self, decide: Decide) -> None:
@@ -64,7 +64,7 @@ class SchemaRegistry:
         """Guards the state, its end and the parsed schemas; never held during a request."""
         self._reading = Lock()
         self._writer = Lock()
-        self._queue: list[_SubjectChange] = []
+        self._queue: list[_SchemaChange] = []
         self._queue_lock = Lock()
         self._parsed: OrderedDict[_ParsedKey, ParsedSchema] = OrderedDict()
 
@@ -153,7 +153,7 @@ class SchemaRegistry:
             RegistryRefused: the decision. OutcomeUnknown: read before trying again.
             SparklogError: the log cannot be read or written now; nothing was changed.
         """
-        mine = _SubjectChange(decide)
+        mine = _SchemaChange(decide)
         with self._queue_lock:
             self._queue.append(mine)
         with self._writer:
@@ -165,7 +165,7 @@ class SchemaRegistry:
             raise mine.error
         return mine.result
 
-    def _commit(self, changes: list[_SubjectChange]) -> None:
+    def _commit(self, changes: list[_SchemaChange]) -> None:
         """Settle each of the changes, all by one append."""
         try:
             for _ in range(LOST_RACES_MAX):
@@ -180,20 +180,20 @@ class SchemaRegistry:
         except Exception as error:
             self._fail(changes, error)
 
-    def _fail(self, changes: list[_SubjectChange], error: Exception) -> None:
+    def _fail(self, changes: list[_SchemaChange], error: Exception) -> None:
         """Fail all of the changes."""
         for change in changes:
             change.settle(None, error)
 
     def _decided(
-        self, changes: list[_SubjectChange]
-    ) -> tuple[list[RegistryRecord], list[tuple[_SubjectChange, Any, Exception | None]], int]:
+        self, changes: list[_SchemaChange]
+    ) -> tuple[list[RegistryRecord], list[tuple[_SchemaChange, Any, Exception | None]], int]:
         """Decide the changes one after the other, each on what those before it made.
 
         So a refusal, too, is final only once the records before it are in the log.
         """
         records: list[RegistryRecord] = []
-        results: list[tuple[_SubjectChange, Any, Exception | None]] = []
+        results: list[tuple[_SchemaChange, Any, Exception | None]] = []
         self._refresh()
         with self._lock:
             with self._state.trial():

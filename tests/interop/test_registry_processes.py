@@ -7,8 +7,9 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from google.protobuf.timestamp_pb2 import Timestamp
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 SCHEMAS = 1000
 URL = re.compile(r"http://\S+")
@@ -32,6 +33,25 @@ JSON = (
     '{"title":"User","type":"object","properties":{"name":{"type":"string"}},'
     '"additionalProperties":false}'
 )
+
+
+def user_class() -> Any:
+    """Return a class of messages with a nested one and an import, as a compiler would make it."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name="user.proto", package="demo", syntax="proto3",
+        dependency=["google/protobuf/timestamp.proto"],
+    )  # fmt: skip
+    outer = file.message_type.add(name="Outer")
+    inner = outer.nested_type.add(name="User")
+    label, kinds = 1, descriptor_pb2.FieldDescriptorProto
+    inner.field.add(name="name", number=1, label=label, type=kinds.TYPE_STRING)
+    inner.field.add(
+        name="at", number=2, label=label, type=kinds.TYPE_MESSAGE,
+        type_name=".google.protobuf.Timestamp",
+    )  # fmt: skip
+    pool = descriptor_pool.Default()
+    pool.AddSerializedFile(file.SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("demo.Outer.User"))
 
 
 class RegistryProcess:
@@ -50,7 +70,7 @@ class RegistryProcess:
         return found[0]
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
+        self.process.send_signal(number)  # to one that has ended it does nothing
         code = self.process.wait(30)
         assert self.process.stdout is not None
         self.process.stdout.close()
@@ -66,9 +86,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def registries(root: Path) -> Iterator[list[RegistryProcess]]:
     made = [RegistryProcess(root) for _ in range(2)]
     yield made
-    for one in made:
-        if one.process.poll() is None:
-            assert one.end() in (0, -signal.SIGTERM)
+    codes = [one.end() for one in made]
+    assert set(codes) <= {0, -signal.SIGTERM, -signal.SIGKILL}
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +95,21 @@ def urls(registries: list[RegistryProcess]) -> list[str]:
     return [one.url() for one in registries]
 
 
+@pytest.fixture
+def client_of() -> Iterator[Callable[[str], SchemaRegistryClient]]:
+    """Make clients that do not repeat requests, and close them at the end."""
+    with ExitStack() as stack:
+        yield lambda url: stack.enter_context(SchemaRegistryClient({"url": url, "max.retries": 0}))
+
+
 @pytest.mark.parametrize("framing", [prefix_schema_id_serializer, header_schema_id_serializer])
-def test_serializers_write_and_read_each_format(urls: list[str], framing: Any) -> None:
-    writing, reading = (SchemaRegistryClient({"url": url}) for url in urls)
-    value = {"name": "Ada"}
-    moment = Timestamp(seconds=7)
+def test_serializers_write_and_read_each_format(
+    urls: list[str], client_of: Callable[[str], SchemaRegistryClient], framing: Any
+) -> None:
+    writing, reading = map(client_of, urls)
+    value = {"name": "Ada Lovelace"}
+    user = user_class()
+    message = user(name="Ada Lovelace", at={"seconds": 7})
     conf = {"schema.id.serializer": framing}
     pairs: list[tuple[str, Any, Any, Any]] = [
         ("avro", AvroSerializer(writing, AVRO, conf=conf), AvroDeserializer(reading), value),
@@ -89,8 +118,8 @@ def test_serializers_write_and_read_each_format(urls: list[str], framing: Any) -
             JSONDeserializer(None, schema_registry_client=reading), value,
         ),
         (
-            "protobuf", ProtobufSerializer(Timestamp, writing, conf=conf),
-            ProtobufDeserializer(Timestamp, schema_registry_client=reading), moment,
+            "protobuf", ProtobufSerializer(user, writing, conf=conf),
+            ProtobufDeserializer(user, schema_registry_client=reading), message,
         ),
     ]  # fmt: skip
     for topic, serializer, deserializer, given in pairs:
@@ -105,9 +134,12 @@ def test_serializers_write_and_read_each_format(urls: list[str], framing: Any) -
 
 
 def test_two_registries_lose_no_schema_when_one_is_killed(
-    registries: list[RegistryProcess], urls: list[str], root: Path
+    registries: list[RegistryProcess],
+    urls: list[str],
+    root: Path,
+    client_of: Callable[[str], SchemaRegistryClient],
 ) -> None:
-    clients = [SchemaRegistryClient({"url": url, "max.retries": 0}) for url in urls]
+    clients = [client_of(url) for url in urls]
 
     def register(number: int) -> tuple[int, str] | None:
         if number == SCHEMAS * 2 // 3:
@@ -127,7 +159,7 @@ def test_two_registries_lose_no_schema_when_one_is_killed(
     acknowledged = dict(one for one in made if one is not None)
     assert len(acknowledged) == SCHEMAS, "each schema has an id of its own, and none was lost"
     third = RegistryProcess(root)
-    fresh = SchemaRegistryClient({"url": third.url()})
+    fresh = client_of(third.url())
     assert len(fresh.get_subjects()) >= SCHEMAS
     for number in list(acknowledged)[:: SCHEMAS // 50]:
         found = fresh.get_schema(number).schema_str

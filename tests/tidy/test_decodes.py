@@ -44,7 +44,7 @@ BOUNDS: Final = {
     "sparklog/spark/jobs/consume.py": "values within `json_text`'s size and depth",
     "sparklog/spark/jobs/produce_rows.py": "lines within `json_text`'s size and depth",
     "sparklog/spark/materialize/rows.py": "bounds of `json_text` and `avro_limits`",
-    "sparklog/spark/materialize/schemas.py": "schemas that the registry bounded",
+    "sparklog/spark/materialize/schemas.py": "`avro_limits`, as for Avro without ids",
     "sparklog/spark/schedule/file.py": "the operator's own schedule",
 }
 RUNS_ITS_OWN: Final = {

@@ -395,12 +395,13 @@ def encode_small(
     leader_epoch: int = NO_EPOCH,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
     is_transactional: bool = False,
     is_control: bool = False,
 ) -> bytes:
-    """Return one batch of records with one timestamp, no headers and no sequence.
+    """Return one batch of records with one timestamp and no headers.
 
-    Callers are not idempotent producers, which would send a batch again.
+    Coordinators write without a sequence; other producers with an id need one.
     """
     assert records, "a batch has a record"
     body = bytearray()
@@ -424,7 +425,7 @@ def encode_small(
         max_timestamp=timestamp_ms,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
-        base_sequence=NO_SEQUENCE,
+        base_sequence=base_sequence,
         record_count=len(records),
     )
     return seal_header(header, body) + body

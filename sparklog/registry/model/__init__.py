@@ -1,1 +1,1 @@
-"""The words of a registry: subjects, schemas as they are stored, and refusals."""
+"""The values of the registry: schemas, the names of subjects, and errors."""

@@ -1,7 +1,7 @@
 """Values that carry the id of a schema: the schemas of a subject, and columns that read by them.
 
 Every version's values become rows of the newest version's columns, as Avro resolves schemas. Spark
-decodes them; no Python sees a value. `registry.framing` has the format of ids and headers.
+decodes them; no Python sees a value. `registry.wire_format` has the format of ids and headers.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pyspark.sql.avro.functions import from_avro, to_avro
 from sparklog.client.security import process_security
 from sparklog.cluster.log import Log
 from sparklog.core.errors import InvalidRequest, UnknownTopicOrPartition
+from sparklog.registry.formats.avro_limits import check_decodable
 from sparklog.registry.model.schema import AVRO as AVRO_TYPE
 from sparklog.registry.model.schema import JSON as JSON_TYPE
 from sparklog.registry.model.schema import SubjectVersion
@@ -27,7 +28,7 @@ from sparklog.registry.model.subjects import checked_subject
 from sparklog.registry.records import SCHEMAS_TOPIC
 from sparklog.registry.registry import SchemaRegistry
 from sparklog.registry.schema_log import RootSchemaLog, SchemaLog
-from sparklog.registry.value_frame import PREFIX_BYTES, VALUE_HEADER
+from sparklog.registry.wire_format import PREFIX_BYTES, VALUE_HEADER
 from sparklog.spark.access.leaders import registered
 from sparklog.spark.materialize.commit import AVRO, JSON, Values, WriterSchema, avro_fields
 
@@ -116,6 +117,7 @@ class SubjectSchemas:
                     f"subject={one.subject} version={one.version}"
                 )
             avro_fields(one.content.text)
+            check_decodable(self._registry.parsed(one.content).schema.type)
         newest = next(one for one in reversed(versions) if not one.deleted)
         writers = tuple(
             WriterSchema(one.version, one.content.text, (_id_key(one), _guid_key(one)))

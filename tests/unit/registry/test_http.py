@@ -122,7 +122,11 @@ def test_wrong_requests_get_confluents_codes(http: httpx.Client) -> None:
 
 
 def test_confluents_client_reads_and_changes_everything(url: str) -> None:
-    client = SchemaRegistryClient({"url": url})
+    with SchemaRegistryClient({"url": url}) as client:
+        _use(client)
+
+
+def _use(client: SchemaRegistryClient) -> None:
     schema, wider = Schema(RECORD, "AVRO"), Schema(WIDER, "AVRO")
     number = client.register_schema("client", schema)
     assert client.register_schema("client", wider) == number + 1

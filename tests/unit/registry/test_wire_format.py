@@ -21,7 +21,7 @@ from sparklog.registry.decoder import UNFRAMED, ValueDecoder
 from sparklog.registry.model.schema import SubjectVersion, read_content
 from sparklog.registry.registry import SchemaRegistry
 from sparklog.registry.schema_log import RootSchemaLog
-from sparklog.registry.value_frame import SplitValues, message_indexes, split_values
+from sparklog.registry.wire_format import SplitValues, message_indexes, split_values
 from sparklog.store.memory import MemoryStore
 
 HEADERS = RECORDS_SCHEMA.field("headers").type
@@ -162,3 +162,26 @@ def test_many_values_are_split_at_once() -> None:
     assert split.schemas == ((3, b""),)
     assert not split.places.any()
     assert split.payloads[count - 1].as_py() == b"12345"
+
+
+def test_hostile_avro_values_end_no_process(registry: SchemaRegistry) -> None:
+    node = '{"type":"record","name":"N","fields":[{"name":"n","type":["null","N"]}]}'
+    nulls = '{"type":"array","items":"null"}'
+    names = [f'{{"type":"record","name":"R{n}","fields":[{{"name":"a","type":"R{n - 1}"}},'
+             f'{{"name":"b","type":"R{n - 1}"}}]}}' for n in range(1, 40)]  # fmt: skip
+    first = '{"type":"record","name":"R0","fields":[]}'
+    many = f"[{','.join([first, *names])}]"
+    registry.change(lambda s, _: decisions.put_config(s, None, {"compatibility": "NONE"}))
+    made = [register(registry, text) for text in (node, nulls, many)]
+    values = [
+        framed(made[0].schema_id, b"\2" * 100 + b"\0"),
+        framed(made[0].schema_id, b"\2" * 1_000_000 + b"\0"),
+        framed(made[1].schema_id, b"\xfe\xff\xff\xff\x0f\0"),
+        framed(made[2].schema_id, b"\x4e"),
+    ]
+    texts, reasons = ValueDecoder(registry).json_texts(pa.array(values, pa.binary()))
+    assert texts[0].as_py() == '{"n":' * 100 + '{"n":null}' + "}" * 100
+    assert texts.to_pylist()[1:] == [None] * 3
+    assert "RecursionError" in reasons[1].as_py()
+    assert "take no bytes" in reasons[2].as_py()
+    assert "more than 10000 values" in reasons[3].as_py()
