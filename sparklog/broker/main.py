@@ -42,7 +42,7 @@ from sparklog.broker.runtime.environment import Address, Environment, spawn, unf
 from sparklog.broker.runtime.identity import Ready
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.broker.runtime.request import BROKERS_CLIENT, ExpectedClose, RequestContext
-from sparklog.broker.runtime.traces import traces_of
+from sparklog.broker.runtime.traces import trace_requests
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.config.broker import BrokerConfig, parse_broker_configs
@@ -191,8 +191,7 @@ async def _serve(
         unfolding_budget(config.whole("queued.max.request.bytes") // UNFOLDING_SHARE),
     )
     metrics = BrokerMetrics(counters)
-    traces = traces_of(config, SYSTEM_CLOCK)
-    metrics.on_request = None if traces is None else traces.request
+    traces = trace_requests(metrics, config, SYSTEM_CLOCK)
     reach = Reach(
         node_id(config),
         new_nonce(SYSTEM_ENTROPY),

@@ -20,6 +20,8 @@ POINTS_MAX: Final = 500
 """Data points read of one message; a client of librdkafka pushes some 20, Java's some 100."""
 NAME_CHARS_MAX: Final = 200
 ATTRIBUTES_MAX: Final = 8
+TEXT_CHARS_MAX: Final = 20_000
+"""Characters of all names and attributes of one message that are kept."""
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _GAUGE, _SUM = 5, 7
@@ -44,20 +46,27 @@ class ClientMetric:
     attributes: tuple[tuple[str, str], ...]
     value: float
 
+    @property
+    def chars(self) -> int:
+        """Return the characters of its name and attributes."""
+        return len(self.name) + sum(len(key) + len(value) for key, value in self.attributes)
+
 
 def read_metrics(data: bytes) -> list[ClientMetric]:
-    """Return at most `POINTS_MAX` data points of gauges and sums, in the message's order.
+    """Return the first data points of gauges and sums: `POINTS_MAX`, of `TEXT_CHARS_MAX` in all.
 
     Raises:
         InvalidTelemetry: the bytes are no such message.
     """
     try:
         found: list[ClientMetric] = []
+        left = TEXT_CHARS_MAX
         for resource in _messages(memoryview(data), 1):
             for scope in _messages(resource, 2):
                 for metric in _messages(scope, 2):
                     for point in _points(metric):
-                        if len(found) == POINTS_MAX:
+                        left -= point.chars
+                        if len(found) == POINTS_MAX or left < 0:
                             return found
                         found.append(point)
     except (IndexError, struct.error, UnicodeDecodeError) as error:

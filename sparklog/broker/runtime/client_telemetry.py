@@ -1,7 +1,8 @@
 """Metrics that clients push to this broker: what each client said last. Source: KIP-714.
 
-T1: Memory is bounded: at most `CLIENTS_MAX` clients with `METRICS_MAX` numbers each. A further
-    client takes the place of the one that has been silent for longest.
+T1: Memory is bounded: at most `CLIENTS_MAX` clients with `METRICS_MAX` numbers each, whose names
+    `protocol.otlp` bounds: 2 MB in all. A further client takes the place of the one that has been
+    silent for longest.
 T2: A client that pushes sooner than it was asked to is rejected, unless it ends or is new here.
 T3: A push forgets the clients that have been silent for `FORGOTTEN_AFTER` intervals.
 """
@@ -16,7 +17,7 @@ from uuid import UUID
 from sparklog.core.errors import InvalidRequest, SparklogError, Unavailable
 from sparklog.protocol.otlp import ClientMetric, read_metrics
 
-CLIENTS_MAX: Final = 200
+CLIENTS_MAX: Final = 100
 METRICS_MAX: Final = 100
 FORGOTTEN_AFTER: Final = 3
 EARLY: Final = 0.5

@@ -11,10 +11,11 @@ dropped. Without the setting no part of OpenTelemetry is imported, and a request
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
+from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.core.clock import Clock
 from sparklog.core.config.broker import BrokerConfig
 from sparklog.core.errors import InvalidConfig
@@ -23,9 +24,6 @@ NS_PER_S: Final = 1_000_000_000
 NS_PER_MS: Final = 1_000_000
 TRACED: Final = frozenset({"Produce", "Fetch"})
 INSTALL: Final = "sparklog.traces.enable needs OpenTelemetry: pip install 'sparklog[otel]'"
-
-OnRequest = Callable[[str, int, float], None]
-"""Takes Kafka's name of an API, its version, and the seconds that the request took."""
 
 
 class RequestTraces:
@@ -57,8 +55,10 @@ class RequestTraces:
         self._provider.shutdown()
 
 
-def traces_of(config: BrokerConfig, clock: Clock) -> RequestTraces | None:
-    """Return what traces the requests of a broker; None unless it is asked for.
+def trace_requests(
+    metrics: BrokerMetrics, config: BrokerConfig, clock: Clock
+) -> RequestTraces | None:
+    """Trace the requests that `metrics` counts; None unless the settings ask for it.
 
     Raises:
         InvalidConfig: OpenTelemetry is not installed.
@@ -79,4 +79,7 @@ def traces_of(config: BrokerConfig, clock: Clock) -> RequestTraces | None:
     provider = sdk.TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(export.BatchSpanProcessor(otlp.OTLPSpanExporter()))
     logging.getLogger(__name__).info("requests are traced")
-    return RequestTraces(provider, clock, {"messaging.kafka.broker.id": config.whole("node.id")})
+    broker = {"messaging.kafka.broker.id": config.whole("node.id")}
+    traces = RequestTraces(provider, clock, broker)
+    metrics.on_request = traces.request
+    return traces

@@ -1,7 +1,7 @@
 """Bounds on what bytes of an Avro schema may unfold to.
 
-Some types take no bytes: null, a record of such. An array of them may claim any length. Records that
-use others twice may stand for any number of values. The compiled reader of fastavro ends the
+Some types take no bytes: null, a record of such. An array of them may claim any length. Records
+that use others twice may stand for any number of values. The compiled reader of fastavro ends the
 process when values nest some thousand levels deep.
 """
 

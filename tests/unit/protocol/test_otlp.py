@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.protocol.otlp import POINTS_MAX, ClientMetric, InvalidTelemetry, read_metrics
+from sparklog.protocol.otlp import (
+    NAME_CHARS_MAX,
+    POINTS_MAX,
+    TEXT_CHARS_MAX,
+    ClientMetric,
+    InvalidTelemetry,
+    read_metrics,
+)
 
 GAUGE, SUM, HISTOGRAM = 5, 7, 9
 
@@ -65,6 +72,13 @@ def test_gauges_and_sums_are_read_with_their_attributes() -> None:
 
 def test_a_message_with_too_many_points_is_read_in_part() -> None:
     assert len(read_metrics(message(metric("m", point(1) * (POINTS_MAX + 9))))) == POINTS_MAX
+
+
+def test_a_message_with_too_much_text_is_read_in_part() -> None:
+    long = attribute("k" * NAME_CHARS_MAX, "v" * (NAME_CHARS_MAX + 50))
+    found = read_metrics(message(metric("m" * 500, point(1, long) * 100)))
+    assert {one.chars for one in found} == {3 * NAME_CHARS_MAX}
+    assert len(found) == TEXT_CHARS_MAX // (3 * NAME_CHARS_MAX)
 
 
 @pytest.mark.parametrize(

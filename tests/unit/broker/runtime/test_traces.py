@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from sparklog.broker.runtime import traces
 from sparklog.broker.runtime.metrics import BrokerMetrics
-from sparklog.broker.runtime.traces import RequestTraces, traces_of
+from sparklog.broker.runtime.traces import RequestTraces, trace_requests
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.config.broker import parse_broker_configs
 from sparklog.core.errors import InvalidConfig
@@ -83,10 +83,12 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(traces, "import_module", missing)
     with pytest.raises(InvalidConfig, match=r"sparklog\[otel\]"):
-        traces_of(parse_broker_configs(SETTINGS), SYSTEM_CLOCK)
+        trace_requests(BrokerMetrics(), parse_broker_configs(SETTINGS), SYSTEM_CLOCK)
 
 
 def test_a_broker_without_the_setting_does_not_import_opentelemetry() -> None:
-    assert traces_of(parse_broker_configs({"node.id": "1"}), SYSTEM_CLOCK) is None
+    metrics = BrokerMetrics()
+    assert trace_requests(metrics, parse_broker_configs({"node.id": "1"}), SYSTEM_CLOCK) is None
+    assert metrics.on_request is None
     code = "import sys, sparklog.broker.main; sys.exit('opentelemetry' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
