@@ -25,6 +25,8 @@ from sparklog.core.types import Closeable, TopicPartition
 
 NO_GROUP: Final = "sparklog-no-group"
 """librdkafka requires a group id even if nothing is committed under it."""
+NO_RIGHT_TO_GROUP: Final = "GROUP_AUTHORIZATION_FAILED"
+"""librdkafka asks for the coordinator of that group, too; a reader without a group needs none."""
 SAFE: Final[Settings] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -159,6 +161,8 @@ class Consumer(Closeable):
             self._ends_reached.add(TopicPartition(topic, partition))
             return False
         if error.retriable() and not error.fatal():
+            return False
+        if self._group is None and error.name() == NO_RIGHT_TO_GROUP:
             return False
         raise of_kafka(
             error,

@@ -216,7 +216,10 @@ class Producer:
                     "the record was not acknowledged in time; look before sending it again. "
                     f"timeout_s={timeout_s}"
                 )
-            self._client.poll(min(POLL_S, timeout_s))
+            try:
+                self._client.poll(min(POLL_S, timeout_s))
+            except KafkaException as error:  # the client cannot go on, as without a producer id
+                return of_exception(error, "the record was not acknowledged")
             self._give_up_unsent()
         return delivery.outcome
 

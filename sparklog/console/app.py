@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
@@ -23,17 +24,17 @@ from starlette.responses import JSONResponse, RedirectResponse, Response, Stream
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from sparklog.console.changes import CHANGES
 from sparklog.console.console_errors import (
     ConsoleProblem,
     ForbiddenChange,
     LoginNeeded,
     problem_of,
 )
+from sparklog.console.export import EXPORT_PARAMETERS, RunningExport, export_body
 from sparklog.console.live_tail import tail_events
 from sparklog.console.openapi import API_PREFIX, TOKEN_HEADER, openapi_document
-from sparklog.console.page_renderer import STATIC, new_environment
-from sparklog.console.record_pages import DECODER, find_record
+from sparklog.console.page_templates import STATIC, new_environment
+from sparklog.console.record_pages import DECODER, SNAPSHOT, find_record
 from sparklog.console.resources import (
     BoundedValues,
     ChangeAction,
@@ -48,16 +49,18 @@ from sparklog.console.sessions import (
     ConsoleSessions,
     ConsoleUser,
 )
-from sparklog.console.site import ALL_PAGES, NAVIGATION
+from sparklog.console.site import ALL_CHANGES, ALL_PAGES, NAVIGATION
 from sparklog.console.web_guard import WebGuard
 from sparklog.core.bounded_json import parse_json
-from sparklog.core.errors import InvalidJson, InvalidRequest, SaslAuthenticationFailed
+from sparklog.core.errors import InvalidJson, InvalidRequest, SaslAuthenticationFailed, Unavailable
+from sparklog.core.terminal_text import printable
 
 logger = logging.getLogger(__name__)
 
 ANSWER_WITHIN_S: Final = 20.0
 THREADS: Final = 16
 TAILS: Final = 8
+EXPORTS: Final = 4
 DONE_COOKIE: Final = "sparklog_done"
 DONE_TEXT_MAX: Final = 500
 FAILED_LOGIN_S: Final = 1.0
@@ -80,11 +83,20 @@ class ConsoleApp:
         self._templates = new_environment()
         self._threads = anyio.CapacityLimiter(THREADS)
         self._tails = anyio.CapacityLimiter(TAILS)
-        self._openapi = openapi_document(ALL_PAGES, CHANGES, version)
+        self._exports = anyio.CapacityLimiter(EXPORTS)
+        self._openapi = openapi_document(ALL_PAGES, ALL_CHANGES, version)
         self.starlette = Starlette(
-            routes=self._routes(), exception_handlers={404: self._missing, 405: self._missing}
+            routes=self._routes(),
+            lifespan=self._lifespan,
+            exception_handlers={404: self._missing, 405: self._missing},
         )
         self.starlette.add_middleware(WebGuard, hosts=hosts)
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        """End all sessions when the server stops."""
+        yield
+        self._sessions.close()
 
     def _routes(self) -> list[Route | Mount]:
         routes: list[Route | Mount] = [
@@ -94,12 +106,13 @@ class ConsoleApp:
             Route(f"{API_PREFIX}/session", self._guarded(self._session)),
             Route(f"{API_PREFIX}/openapi.json", self._guarded(self._described)),
             Route(f"{API_PREFIX}/topics/{{topic}}/tail", self._guarded(self._tail)),
+            Route(f"{API_PREFIX}/topics/{{topic}}/export", self._guarded(self._export)),
             Route(
                 "/topics/{topic}/partitions/{partition}/records/{offset}/{part}",
                 self._guarded(self._download),
             ),
         ]
-        for change in CHANGES:
+        for change in ALL_CHANGES:
             endpoint = self._guarded(partial(self._change, change))
             routes += [
                 Route(prefix + _pattern(change.path), endpoint, methods=["POST"])
@@ -125,7 +138,8 @@ class ConsoleApp:
             except Exception as error:  # each one becomes a page with words
                 problem = problem_of(error)
                 if problem.status >= 500:
-                    logger.warning("request failed. path=%s error=%r", request.url.path, error)
+                    place = printable(request.url.path[:DONE_TEXT_MAX])
+                    logger.warning("request failed. path=%s error=%r", place, error)
                 return self._failed(request, problem)
 
         return answered
@@ -154,9 +168,8 @@ class ConsoleApp:
         values = BoundedValues.checked(given, change.fields, request.path_params)
         change.check_confirmed(values)
         done = await self._in_thread(change.run, user.view, values)
-        logger.info(
-            "change done. action=%s user=%s path=%s", change.name, user.name, request.url.path
-        )
+        place = printable(request.url.path[:DONE_TEXT_MAX])
+        logger.info("change. user=%r action=%s path=%s", user.name[:100], change.name, place)
         if _is_api(request):
             return JSONResponse({"message": done.message, **done.document})
         response = RedirectResponse(done.location, 303)
@@ -222,12 +235,41 @@ class ConsoleApp:
         headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
+    async def _export(self, request: Request) -> Response:
+        _, user = self._session_of(request)
+        values = BoundedValues.checked(
+            _flat(request.query_params.multi_items()), EXPORT_PARAMETERS, request.path_params
+        )
+        if self._exports.statistics().borrowed_tokens >= self._exports.total_tokens:
+            raise Unavailable("too many exports run; try again when one has ended")
+        running = RunningExport(user.view, values)
+        name = _SAFE_NAME.sub("_", values.text("topic"))
+        # The first piece decides about the status: an error before it has words.
+        try:
+            with anyio.fail_after(ANSWER_WITHIN_S):
+                first = await running.first()
+        except BaseException:
+            running.stop()
+            raise
+        return StreamingResponse(
+            self._counted(export_body(running, first)), media_type="application/x-ndjson",
+            headers={"Content-Disposition": f'attachment; filename="{name}.jsonl"'},
+        )  # fmt: skip
+
+    async def _counted(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Yield a response's body while it counts as one of the running exports."""
+        async with self._exports:
+            async for piece in body:
+                yield piece
+
     async def _download(self, request: Request) -> Response:
         _, user = self._session_of(request)
         part = request.path_params["part"]
         if part not in {"key", "value"}:
             raise InvalidRequest(f"a record has a key and a value, not {part[:40]!r}")
-        values = BoundedValues.checked({}, (), request.path_params)
+        values = BoundedValues.checked(
+            _flat(request.query_params.multi_items()), (SNAPSHOT,), request.path_params
+        )
         tp, offset, fields = await self._in_thread(find_record, user.view, values)
         data = fields[2] if part == "key" else fields[3]
         name = _SAFE_NAME.sub("_", f"{tp.topic}-{tp.partition}-{offset}-{part}.bin")
@@ -337,8 +379,8 @@ class ConsoleApp:
 
 
 def _pattern(path: str) -> str:
-    # A group's name may contain slashes.
-    return path.replace("{group}", "{group:path}")
+    # Names of groups and users may contain slashes.
+    return path.replace("{group}", "{group:path}").replace("{user}", "{user:path}")
 
 
 def _is_api(request: Request) -> bool:

@@ -31,10 +31,17 @@ from sparklog.console.cluster_view import (
     AppendedRecord,
     Arrival,
     NewRecord,
-    RecordRange,
+    PartitionRange,
 )
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
-from sparklog.core.errors import GroupIdNotFound, InvalidRequest, SparklogError, Unavailable
+from sparklog.core.errors import (
+    ClusterAuthorizationFailed,
+    GroupIdNotFound,
+    InvalidRequest,
+    SparklogError,
+    Unavailable,
+    UnknownTopicOrPartition,
+)
 from sparklog.core.types import TopicPartition
 from sparklog.log.schema import read_schema
 from sparklog.spark.schedule.history import HISTORY_TOPIC, JobHistory, consume_history
@@ -43,6 +50,7 @@ ADMINS_MAX: Final = 4
 ANSWER_WITHIN_S: Final = 8.0
 GROUPS_AGE_MAX_S: Final = 5.0
 READ_WITHIN_S: Final = 8.0
+"""Longest wait for the next record that is there."""
 POLL_S: Final = 0.25
 POLLED_MAX: Final = 500
 _NO_STORAGE: Final = "only the storage shows this; start the console with --root to see it"
@@ -107,8 +115,19 @@ class BrokerView:
         with self.brokers_admin() as admin:
             return admin.listed_topics()
 
+    def topic(self, name: str) -> Topic:
+        """Return one topic without its settings. Raises UnknownTopicOrPartition."""
+        with self.brokers_admin() as admin:
+            found = admin.listed_topics([name])
+        if name not in found:
+            raise UnknownTopicOrPartition(f"no such topic. topic={name}")
+        return found[name]
+
     def sizes(self, topics: Sequence[Topic]) -> Mapping[TopicPartition, int]:
-        """Return the bytes that leaders report. Cost: a request to each broker."""
+        """Return the bytes that leaders report; none without the right to see log directories.
+
+        Cost: a request to each broker.
+        """
         leaders = {
             TopicPartition(topic.name, number): state.leader
             for topic in topics
@@ -117,13 +136,17 @@ class BrokerView:
         found: dict[TopicPartition, int] = {}
         with self.brokers_admin() as admin:
             for broker in admin.brokers():
-                for folder in admin.log_dirs(broker):
+                try:
+                    folders = admin.log_dirs(broker)
+                except ClusterAuthorizationFailed:
+                    return {}
+                for folder in folders:
                     for tp, replica in folder.replicas.items():
                         if leaders.get(tp) == broker.broker_id:
                             found[tp] = replica.size_bytes
         return found
 
-    def read(self, ranges: Sequence[RecordRange], take: Arrival) -> None:
+    def read(self, ranges: Sequence[PartitionRange], take: Arrival) -> None:
         """Read through a consumer. Raises Unavailable if brokers return nothing in time."""
         ends = {one.partition: one.end for one in ranges if one.base < one.end}
         if not ends:
@@ -142,10 +165,12 @@ class BrokerView:
                         done.add(tp)
                 for tp in done & ends.keys():
                     del ends[tp]
+                if arrived:
+                    deadline_s = self._clock.monotonic_s() + READ_WITHIN_S
                 if ends and self._clock.monotonic_s() > deadline_s:
                     waiting = ",".join(map(str, sorted(ends)))
                     raise Unavailable(
-                        "brokers did not return all records in time; try again. "
+                        "brokers return no more records; try again. "
                         f"partitions={waiting} seconds={READ_WITHIN_S:g}"
                     )
 

@@ -9,7 +9,6 @@ from sparklog.cluster.named_snapshots import create_snapshot, drop_snapshot
 from sparklog.console.broker_view import BrokerView
 from sparklog.console.cluster_view import ClusterView, NewRecord
 from sparklog.console.group_pages import PLAN_FIELDS, planned_offsets
-from sparklog.console.record_pages import key_bytes
 from sparklog.console.resources import (
     CONFIRM,
     BoundedValues,
@@ -18,6 +17,7 @@ from sparklog.console.resources import (
     ConsoleRole,
     FieldSpec,
 )
+from sparklog.console.search_page import key_bytes
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
 from sparklog.core.errors import InvalidRequest, SparklogError, Unavailable
@@ -46,7 +46,7 @@ def create_topic(view: ClusterView, values: BoundedValues) -> ChangeDone:
             values.optional_whole("replicas"),
         )
     return ChangeDone(
-        f"Created topic {name} with {topic.partitions} partitions.", _topic(name),
+        f"Created topic {name} with {_count(topic.partitions, 'partition')}.", _topic(name),
         {"topic": name, "topicId": topic.topic_id, "partitions": topic.partitions},
     )  # fmt: skip
 
@@ -94,8 +94,8 @@ def delete_topic(view: ClusterView, values: BoundedValues) -> ChangeDone:
 def purge_topic(view: ClusterView, values: BoundedValues) -> ChangeDone:
     """Delete all records of a topic, or those before an offset of one partition."""
     name, only = values.text("topic"), values.optional_whole("partition")
+    topic = view.topic(name)
     with view.administered() as admin:
-        topic = admin.topic(name)
         numbers = range(topic.partitions) if only is None else [only]
         before = values.optional_whole("before")
         if before is not None and only is None:
@@ -107,7 +107,7 @@ def purge_topic(view: ClusterView, values: BoundedValues) -> ChangeDone:
             raise outcome
     starts = {str(tp.partition): at for tp, at in outcomes.items()}
     return ChangeDone(
-        f"Deleted records of {len(starts)} partitions of {name}.", _topic(name),
+        f"Deleted records of {_count(len(starts), 'partition')} of {name}.", _topic(name),
         {"logStartOffsets": starts},
     )  # fmt: skip
 
@@ -162,7 +162,7 @@ def reset_offsets(view: ClusterView, values: BoundedValues) -> ChangeDone:
             if failure is not None:
                 raise failure
     return ChangeDone(
-        f"Moved {len(planned)} offsets of group {group}.", _group(group),
+        f"Moved {_count(len(planned), 'offset')} of group {group}.", _group(group),
         {"offsets": {str(tp): at for tp, at in planned.items()}},
     )  # fmt: skip
 
@@ -189,7 +189,7 @@ def take_snapshot(view: ClusterView, values: BoundedValues) -> ChangeDone:
         raise InvalidRequest("there is no topic to make a snapshot of")
     made = create_snapshot(log, name, topics, patience_s=ASK_WITHIN_S)
     return ChangeDone(
-        f"Created snapshot {name} of {len(made.partitions)} partitions.",
+        f"Created snapshot {name} of {_count(len(made.partitions), 'partition')}.",
         f"/snapshots/{quote(name, safe='')}", {"name": name, "partitions": len(made.partitions)},
     )  # fmt: skip
 
@@ -218,6 +218,10 @@ def run_job(view: ClusterView, values: BoundedValues) -> ChangeDone:
         f"Asked for a run of job {job}; an idle application takes it within seconds.",
         f"/jobs?job={quote(job, safe='')}", {"request": request.request_id},
     )  # fmt: skip
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def _topic(name: str) -> str:

@@ -23,11 +23,11 @@ from sparklog.cluster.metadata.image import Topic
 from sparklog.core.types import TopicPartition
 from sparklog.spark.schedule.history import JobHistory
 
-RECORD_COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers")
+RECORD_COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers", "timestampType")
 
 
 @dataclass(frozen=True, slots=True)
-class RecordRange:
+class PartitionRange:
     """Offsets [base, end) of one partition."""
 
     partition: TopicPartition
@@ -78,10 +78,13 @@ class ClusterView(Protocol):
     def topics(self) -> Mapping[str, Topic]:
         """Return all topics, possibly a second old; at brokers without their settings."""
 
+    def topic(self, name: str) -> Topic:
+        """Return one topic, at brokers without its settings. Raises UnknownTopicOrPartition."""
+
     def sizes(self, topics: Sequence[Topic]) -> Mapping[TopicPartition, int]:
         """Return the stored bytes of the partitions of these topics."""
 
-    def read(self, ranges: Sequence[RecordRange], take: Arrival) -> None:
+    def read(self, ranges: Sequence[PartitionRange], take: Arrival) -> None:
         """Read ranges of partitions, one after the other, each in order of offsets.
 
         Records of aborted transactions are left out. `take` returns False to end its partition.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import ipaddress
+import logging
 import socket
 from collections.abc import Sequence
 from importlib import metadata
@@ -83,6 +84,8 @@ def run(args: Arguments, output: Output) -> int:
         url = f"http://{where}:{port}/"
         output.put(f"The console is at {url}", {"url": url})
         output.flush()
+        logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
+        logging.getLogger("sparklog.console").setLevel(logging.INFO)
         _serve(app, listening)
     return 0
 

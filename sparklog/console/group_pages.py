@@ -19,8 +19,8 @@ from sparklog.client.values import (
     ListedOffset,
 )
 from sparklog.console.cluster_view import ClusterView
+from sparklog.console.name_filter import FILTER, matching_names
 from sparklog.console.resources import PAGE, BoundedValues, FieldSpec, PageResource, RowPage
-from sparklog.console.topic_pages import name_matcher
 from sparklog.core.errors import InvalidRequest, SparklogError
 from sparklog.core.types import TopicPartition
 
@@ -29,7 +29,7 @@ MEMBERS_SHOWN: Final = 200
 RESET_TO: Final = ("earliest", "latest", "offset", "shift", "time")
 
 LIST_PARAMETERS: Final = (
-    FieldSpec("filter", "part of the name, or a regular expression between slashes"),
+    FILTER,
     FieldSpec("state", "only groups in this state"),
     FieldSpec("lag", "1 adds the lag of each shown group", choices=("0", "1"), default="0"),
     PAGE,
@@ -39,9 +39,10 @@ LIST_PARAMETERS: Final = (
 def list_groups(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
     """Return one page of groups; with `lag` two requests for each shown one."""
     listed = view.groups()
-    matches = name_matcher(values.text("filter"))
     state = values.text("state")
-    chosen = [g for g in listed if matches(g.group_id) and state in ("", g.state)]
+    in_state = [group for group in listed if state in ("", group.state)]
+    names = set(matching_names([group.group_id for group in in_state], values.text("filter")))
+    chosen = [group for group in in_state if group.group_id in names]
     page = RowPage.of(len(chosen), values.whole("page"), GROUP_ROWS)
     shown = chosen[page.first : page.first + GROUP_ROWS]
     lags: Mapping[str, dict[str, Any]] = {}
@@ -54,6 +55,7 @@ def list_groups(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
         "state": state,
         "states": sorted({g.state for g in listed}),
         "storage": view.kind == "root",
+        "lagged": values.flag("lag"),
         "groups": [
             {
                 "group": g.group_id,

@@ -27,7 +27,8 @@ QUEUE_ROWS: Final = 200
 EVERY_S: Final = 0.25
 SIGN_OF_LIFE_S: Final = 15.0
 """Proxies close a response that is silent for longer, often after 30 or 60 s."""
-LASTS_S: Final = 3600.0
+LASTS_S: Final = 600.0
+"""Then the browser connects again, and the session is checked again."""
 
 
 class TailQueue:

@@ -65,6 +65,14 @@ def openapi_document(
                 "content": {"application/json": {"schema": fields_document(change)}},
             },
         }  # fmt: skip
+    paths[f"{API_PREFIX}/session"] = {
+        "get": _operation("/session", "session", "Return the user, the role and the token.")
+    }
+    tail = "/topics/{topic}/tail"
+    paths[API_PREFIX + tail] = {
+        "get": _operation(tail, "tail", "Send new records as server-sent events.")
+        | {"parameters": _path_parameters(tail)}
+    }
     return {
         "openapi": "3.1.0",
         "info": {"title": "sparklog console", "version": version},

@@ -21,6 +21,9 @@ HANGING_MS: Final = 15 * 60_000
 """Kafka's `transaction.max.timeout.ms`: beyond it no producer can still hold one open."""
 
 
+OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
+
+
 def list_brokers(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
     """Return the live brokers with the partitions that each leads and holds."""
     del values
@@ -241,7 +244,7 @@ def _transaction(found: TransactionDescription | SparklogError, now_ms: int) -> 
     if isinstance(found, SparklogError):
         return {"started": None, "hanging": False, "partitions": [], "timeout": None,
                 "problem": str(found)}  # fmt: skip
-    started = found.start_time_ms
+    started = found.start_time_ms if found.state in OPEN_STATES else None
     limit_ms = max(found.timeout_ms, HANGING_MS)
     return {
         "started": started,

@@ -1,4 +1,4 @@
-"""Pages of records: a page of them from any position, one record whole, and a search by key.
+"""Pages of records: a page of them from any position, and one record whole.
 
 A page holds previews of values, never whole ones. So records of any size cost no more memory than
 one batch of their segment.
@@ -6,8 +6,8 @@ one batch of their segment.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -15,12 +15,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sparklog.cli.commands.group_reset import datetime_ms
+from sparklog.cli.console.record_format import timestamp_type_name
 from sparklog.client.values import EARLIEST, LATEST, ListedOffset
-from sparklog.cluster.metadata.image import Topic
-from sparklog.console.cluster_view import RECORD_COLUMNS, ClusterView, RecordRange
+from sparklog.console.cluster_view import RECORD_COLUMNS, Arrival, ClusterView, PartitionRange
+from sparklog.console.payloads import DECODERS, PREVIEW_BYTES, SHOWN_BYTES, shown_payload
+from sparklog.console.pinned_records import PinnedRecords
 from sparklog.console.resources import ROWS_MAX, BoundedValues, FieldSpec, PageResource
-from sparklog.console.value_decoder import DECODERS, PREVIEW_BYTES, SHOWN_BYTES, shown_payload
-from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.errors import (
     InvalidRequest,
     OffsetOutOfRange,
@@ -29,23 +29,22 @@ from sparklog.core.errors import (
 )
 from sparklog.core.terminal_text import printable
 from sparklog.core.types import TopicPartition
-from sparklog.protocol.partitioner.partitioner import partition_for_key
 
 RECORD_ROWS: Final = 50
 PARTITIONS_READ_MAX: Final = 32
 HEADERS_SHOWN: Final = 100
 STARTS: Final = ("newest", "oldest", "offset", "time", "after", "before")
-KEY_FORMATS: Final = ("text", "hex", "integer", "long")
-FOUND_MAX: Final = 200
 
 POSITION = FieldSpec(
     "at", "an offset, a time in ISO 8601, or the positions of the last page", length_max=1500
 )
+SNAPSHOT = FieldSpec("snapshot", "read this named snapshot, not the present log", length_max=249)
 DECODER = FieldSpec("decoder", "how keys and values are shown", choices=DECODERS, default="auto")
 RECORDS_PARAMETERS: Final = (
     FieldSpec("partition", "only this partition", "integer"),
     FieldSpec("from", "where to start", choices=STARTS, default="newest"),
     POSITION,
+    SNAPSHOT,
     DECODER,
     FieldSpec(
         "limit", "records of a page", "integer", default=str(RECORD_ROWS), least=1, most=ROWS_MAX
@@ -89,6 +88,7 @@ def _row(
     key: bytes | None,
     value: bytes | None,
     headers: Sequence[Mapping[str, Any]] | None,
+    timestamp_type: int | None,
     *,
     decoder: str,
     full: bool,
@@ -99,6 +99,7 @@ def _row(
         "partition": tp.partition,
         "offset": offset,
         "timestamp": _milliseconds(timestamp),
+        "timestampType": None if timestamp_type is None else timestamp_type_name(timestamp_type),
         "key": shown_payload(key, decoder, bytes_max=most, pretty=False).document(),
         "value": shown_payload(value, decoder, bytes_max=most, pretty=full).document(),
         "headerCount": len(given),
@@ -120,61 +121,119 @@ def _milliseconds(timestamp: Any) -> int | None:
     return int(timestamp)
 
 
+@dataclass(frozen=True, slots=True)
+class PageSource:
+    """The partitions of a page of records, with their log starts and ends, and their reader."""
+
+    partitions: int
+    firsts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    found: Mapping[TopicPartition, int]
+    """For a page from a time on: the first offsets; -1 if no record is that new."""
+    led: bool
+    read: Callable[[Sequence[PartitionRange], Arrival], None]
+
+    @property
+    def chosen(self) -> list[TopicPartition]:
+        """Return the partitions that the page reads."""
+        return list(self.firsts)
+
+    def bounds(self, start: str, at: str) -> dict[TopicPartition, int]:
+        """Return for each partition the first offset to read, or the end to read back from.
+
+        Raises:
+            InvalidRequest: `at` has no positions. OffsetOutOfRange: no such offset.
+        """
+        return _bounds(start, at, self.firsts, self.ends, self.found)
+
+
+@contextmanager
+def page_source(view: ClusterView, values: BoundedValues) -> Iterator[PageSource]:
+    """Lend the partitions of a page: of the present log, or of the named snapshot.
+
+    Raises:
+        UnknownTopicOrPartition: no such topic or partition. InvalidRequest: no such snapshot.
+    """
+    name, only = values.text("topic"), values.optional_whole("partition")
+    snapshot = values.text("snapshot")
+    if snapshot:
+        with PinnedRecords(view.storage(), snapshot) as pinned:
+            count = pinned.partitions(name)
+            chosen = _partitions(name, count, only)
+            known = _known_offsets(pinned.offsets, chosen, values)
+            yield PageSource(count, *known, led=False, read=pinned.read)
+        return
+    topic = view.topic(name)
+    with view.administered() as admin:
+        chosen = _partitions(name, topic.partitions, only)
+        known = _known_offsets(admin.offsets, chosen, values)
+    led = any(state.leader >= 0 for state in topic.partition_states)
+    yield PageSource(topic.partitions, *known, led=led, read=view.read)
+
+
+def _known_offsets(
+    look: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, Any]],
+    chosen: Sequence[TopicPartition],
+    values: BoundedValues,
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Return the log starts, the ends, and the offsets of the wanted time."""
+    firsts = _offsets(look(dict.fromkeys(chosen, EARLIEST)))
+    ends = _offsets(look(dict.fromkeys(chosen, LATEST)))
+    if values.text("from") != "time":
+        return firsts, ends, {}
+    return firsts, ends, _offsets(look(dict.fromkeys(chosen, _time_of(values.text("at")))))
+
+
 def list_records(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
     """Return one page of records, of one partition or of several together.
 
     `before` and `after` continue from the positions of a page that was shown.
     """
-    name, start = values.text("topic"), values.text("from")
-    with view.administered() as admin:
-        topic = admin.topic(name)
-        chosen = _partitions(topic, values.optional_whole("partition"))
-        firsts = _offsets(admin.offsets(dict.fromkeys(chosen, EARLIEST)))
-        ends = _offsets(admin.offsets(dict.fromkeys(chosen, LATEST)))
-        at = values.text("at")
-        found: Mapping[TopicPartition, int] = {}
-        if start == "time":
-            found = _offsets(admin.offsets(dict.fromkeys(chosen, _time_of(at))))
-    limit = values.whole("limit")
+    start, at, limit = values.text("from"), values.text("at"), values.whole("limit")
     newest = start in {"newest", "before"}
-    bounds = _bounds(start, at, firsts, ends, found)
     previews = RecordPreviews(limit, newest, values.text("decoder"))
-    if newest:
-        _read_back(view, bounds, firsts, previews)
-    else:
-        view.read([RecordRange(tp, bounds[tp], ends[tp]) for tp in chosen], previews.take)
+    with page_source(view, values) as source:
+        bounds = source.bounds(start, at)
+        if newest:
+            _read_back(source, bounds, previews)
+        else:
+            source.read(
+                [PartitionRange(tp, bounds[tp], source.ends[tp]) for tp in source.chosen],
+                previews.take,
+            )
     rows = sorted(
         (row for some in previews.rows.values() for row in some),
         key=lambda row: (row["timestamp"] or 0, row["partition"], row["offset"]),
         reverse=newest,
     )[:limit]
     return {
-        "topic": name,
+        "topic": values.text("topic"),
         "partition": values.optional_whole("partition"),
-        "partitions": topic.partitions,
-        "readPartitions": len(chosen),
+        "snapshot": values.text("snapshot"),
+        "partitions": source.partitions,
+        "readPartitions": len(source.chosen),
         "from": start,
         "at": at,
         "decoder": values.text("decoder"),
         "limit": limit,
         "storage": view.kind == "root",
-        "led": any(state.leader >= 0 for state in topic.partition_states),
-        "logStartOffsets": {str(tp.partition): offset for tp, offset in firsts.items()},
-        "endOffsets": {str(tp.partition): offset for tp, offset in ends.items()},
+        "led": source.led,
+        "logStartOffsets": {str(tp.partition): at for tp, at in source.firsts.items()},
+        "endOffsets": {str(tp.partition): at for tp, at in source.ends.items()},
         "records": rows,
-        **_continuations(rows, bounds, firsts, ends, newest=newest),
+        **_continuations(rows, bounds, source.firsts, source.ends, newest=newest),
     }
 
 
-def _partitions(topic: Topic, only: int | None) -> list[TopicPartition]:
+def _partitions(topic: str, count: int, only: int | None) -> list[TopicPartition]:
     if only is None:
-        count = min(topic.partitions, PARTITIONS_READ_MAX)
-        return [TopicPartition(topic.name, number) for number in range(count)]
-    if not 0 <= only < topic.partitions:
+        read = min(count, PARTITIONS_READ_MAX)
+        return [TopicPartition(topic, number) for number in range(read)]
+    if not 0 <= only < count:
         raise UnknownTopicOrPartition(
-            f"no such partition. topic={topic.name} partition={only} partitions={topic.partitions}"
+            f"no such partition. topic={topic} partition={only} partitions={count}"
         )
-    return [TopicPartition(topic.name, only)]
+    return [TopicPartition(topic, only)]
 
 
 def _offsets(
@@ -240,21 +299,18 @@ def _positions(text: str, start: str) -> dict[int, int]:
 
 
 def _read_back(
-    view: ClusterView,
-    bounds: Mapping[TopicPartition, int],
-    firsts: Mapping[TopicPartition, int],
-    previews: RecordPreviews,
+    source: PageSource, bounds: Mapping[TopicPartition, int], previews: RecordPreviews
 ) -> None:
     """Read the last records before the bounds: further back where offsets have gaps."""
     kept: dict[TopicPartition, list[dict[str, Any]]] = {}
-    uppers = dict(bounds)
+    firsts, uppers = source.firsts, dict(bounds)
     span = previews.limit
     while uppers:
         ranges = [
-            RecordRange(tp, max(firsts[tp], upper - span), upper) for tp, upper in uppers.items()
+            PartitionRange(tp, max(firsts[tp], upper - span), upper) for tp, upper in uppers.items()
         ]
         previews.rows = {}
-        view.read(ranges, previews.take)
+        source.read(ranges, previews.take)
         for one in ranges:
             earlier = previews.rows.get(one.partition, [])
             kept[one.partition] = [*earlier, *kept.get(one.partition, [])][-previews.limit :]
@@ -303,6 +359,7 @@ def show_record(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
     return {
         "topic": tp.topic,
         "decoder": values.text("decoder"),
+        "snapshot": values.text("snapshot"),
         "valueShownMax": SHOWN_BYTES,
         "offsetWanted": offset,
         **row,
@@ -327,102 +384,19 @@ def find_record(
                 found.append(tuple(batch.column(name)[at].as_py() for name in RECORD_COLUMNS))
         return not found
 
-    with view.administered() as admin:
-        _partitions(admin.topic(tp.topic), tp.partition)
-    if offset >= 0:
-        view.read([RecordRange(tp, offset, offset + 1)], take)
+    wanted = PartitionRange(tp, offset, offset + 1)
+    if snapshot := values.text("snapshot"):
+        with PinnedRecords(view.storage(), snapshot) as pinned:
+            pinned.read([wanted], take)
+    else:
+        _partitions(tp.topic, view.topic(tp.topic).partitions, tp.partition)
+        view.read([wanted], take)
     if not found:
         raise OffsetOutOfRange(
             "no record has this offset: it was deleted or compacted, is a transaction's marker, "
             f"or does not exist yet. partition={tp} offset={offset}"
         )
     return tp, offset, found[0]
-
-
-SEARCH_PARAMETERS: Final = (
-    FieldSpec("key", "the whole key"),
-    FieldSpec("format", "how the key is written", choices=KEY_FORMATS, default="text"),
-    FieldSpec("partition", "only this partition", "integer"),
-    FieldSpec("everywhere", "1 looks in all partitions", choices=("0", "1"), default="0"),
-    FieldSpec("latest", "1 returns the newest record only", choices=("0", "1"), default="0"),
-    DECODER,
-)
-
-
-def search_key(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
-    """Return the records of a key, by the key index, with what the search cost."""
-    log = view.storage()
-    topic = log.topic(values.text("topic"))
-    document: dict[str, Any] = {
-        "topic": topic.name,
-        "key": values.text("key"),
-        "format": values.text("format"),
-        "partition": values.optional_whole("partition"),
-        "everywhere": values.flag("everywhere"),
-        "latest": values.flag("latest"),
-        "decoder": values.text("decoder"),
-        "indexed": topic.settings.get("sparklog.key.index") == "bloom",
-        "led": any(state.leader >= 0 for state in topic.partition_states),
-        "partitions": topic.partitions,
-        "records": None,
-    }
-    if not values.text("key"):
-        return document
-    key = key_bytes(values.text("key"), values.text("format"))
-    numbers = [partition_for_key(key, topic.partitions)]
-    if values.flag("everywhere"):
-        numbers = list(range(topic.partitions))
-    elif (only := values.optional_whole("partition")) is not None:
-        numbers = [only]
-    began_s, before = SYSTEM_CLOCK.monotonic_s(), _requests(log)
-    rows: list[dict[str, Any]] = []
-    total = segments = skipped = 0
-    for number in numbers:
-        found = log.partition(topic.name, number).find(
-            key, RECORD_COLUMNS, newest_only=values.flag("latest")
-        )
-        tp, shown = TopicPartition(topic.name, number), 0
-        for batch in found.records[::-1]:
-            if shown < FOUND_MAX:
-                some = batch.slice(max(0, batch.num_rows - FOUND_MAX + shown))
-                rows += record_rows(tp, some, values.text("decoder"))
-                shown += some.num_rows
-        total += found.rows
-        segments += found.segments
-        skipped += found.out_of_bounds + found.filtered
-    rows.sort(key=lambda row: (row["timestamp"] or 0, row["offset"]), reverse=True)
-    return {
-        **document,
-        "records": rows[:FOUND_MAX],
-        "found": total,
-        "searchedPartitions": numbers,
-        "cost": {
-            "segments": segments,
-            "skipped": skipped,
-            "requests": _requests(log) - before,
-            "milliseconds": round((SYSTEM_CLOCK.monotonic_s() - began_s) * 1000),
-        },
-    }
-
-
-def key_bytes(text: str, form: str) -> bytes:
-    """Return a key's bytes. Raises InvalidRequest: the text has another format."""
-    try:
-        match form:
-            case "hex":
-                return bytes.fromhex(text)
-            case "integer":
-                return struct.pack(">i", int(text))
-            case "long":
-                return struct.pack(">q", int(text))
-    except (ValueError, struct.error) as error:
-        raise InvalidRequest(f"the key is no {form}: {text[:80]!r}") from error
-    return text.encode("utf-8", "surrogateescape")
-
-
-def _requests(log: Any) -> int:
-    counters = getattr(log.store, "counters", None)
-    return 0 if counters is None else sum(c.requests for c in counters.by_kind().values())
 
 
 PAGES: Final = (
@@ -432,10 +406,6 @@ PAGES: Final = (
     ),
     PageResource(
         "/topics/{topic}/partitions/{partition}/records/{offset}", "record", "Show one record.",
-        "record.html", show_record, (DECODER,),
-    ),
-    PageResource(
-        "/topics/{topic}/search", "search", "Find the records of a key by the key index.",
-        "search.html", search_key, SEARCH_PARAMETERS, root_only=True,
+        "record.html", show_record, (DECODER, SNAPSHOT),
     ),
 )  # fmt: skip

@@ -33,7 +33,7 @@ from sparklog.console.cluster_view import (
     AppendedRecord,
     Arrival,
     NewRecord,
-    RecordRange,
+    PartitionRange,
 )
 from sparklog.coordinator.group_records import key_kind, read_offset_key, read_offset_value
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
@@ -72,7 +72,7 @@ class StoredOffsets:
                 where = read_offset_key(key)
                 tp = TopicPartition(where.topic, where.partition)
                 if value is None:
-                    self.groups.get(where.group_id, {}).pop(tp, None)
+                    self._remove(where.group_id, tp)
                     continue
                 found = read_offset_value(value)
             except DataCorrupt:
@@ -80,6 +80,12 @@ class StoredOffsets:
             self.groups.setdefault(where.group_id, {})[tp] = CommittedOffset(
                 found.offset, found.leader_epoch, found.metadata
             )
+
+    def _remove(self, group_id: str, tp: TopicPartition) -> None:
+        offsets = self.groups.get(group_id, {})
+        offsets.pop(tp, None)
+        if not offsets:
+            self.groups.pop(group_id, None)
 
 
 class RootView:
@@ -132,13 +138,17 @@ class RootView:
         """Return all topics with their settings."""
         return self.image().topics
 
+    def topic(self, name: str) -> Topic:
+        """Return one topic. Raises UnknownTopicOrPartition."""
+        return self._log.topic(name)
+
     def sizes(self, topics: Sequence[Topic]) -> Mapping[TopicPartition, int]:
         """Return the bytes of the objects that readers use. Cost: three requests a partition."""
         chosen = [TopicPartition(t.name, number) for t in topics for number in range(t.partitions)]
         with ThreadPoolExecutor(LOOKED_AT_ONCE) as pool:
             return dict(zip(chosen, pool.map(self._size, chosen), strict=True))
 
-    def read(self, ranges: Sequence[RecordRange], take: Arrival) -> None:
+    def read(self, ranges: Sequence[PartitionRange], take: Arrival) -> None:
         """Read from the storage. Raises as `PartitionLog.read`."""
         for one in ranges:
             partition = self._log.partition(one.partition.topic, one.partition.partition)

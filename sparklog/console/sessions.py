@@ -180,6 +180,13 @@ class ConsoleSessions:
             ended = self._sessions.pop(session_id, None)
         self._release([] if ended is None else [ended])
 
+    def close(self) -> None:
+        """End all sessions."""
+        with self._lock:
+            ended = list(self._sessions.values())
+            self._sessions.clear()
+        self._release(ended)
+
     def token(self, session: ConsoleSession) -> str:
         """Return the token that a change of this session needs."""
         return hmac.digest(self._key, session.session_id.encode(), hashlib.sha256).hex()

@@ -1,4 +1,4 @@
-"""The site: all pages in one table, and the navigation."""
+"""The site: all pages and changes in one table, and the navigation."""
 
 from __future__ import annotations
 
@@ -6,21 +6,28 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.console import (
+    access_pages,
     group_pages,
     operation_pages,
     overview_page,
     record_pages,
+    search_page,
     topic_pages,
 )
-from sparklog.console.resources import PageResource
+from sparklog.console.access_changes import ACCESS_CHANGES
+from sparklog.console.changes import CHANGES
+from sparklog.console.resources import ChangeAction, PageResource
 
 ALL_PAGES: Final[tuple[PageResource, ...]] = (
     *overview_page.PAGES,
     *topic_pages.PAGES,
     *record_pages.PAGES,
+    *search_page.PAGES,
     *group_pages.PAGES,
     *operation_pages.PAGES,
+    *access_pages.PAGES,
 )
+ALL_CHANGES: Final[tuple[ChangeAction, ...]] = (*CHANGES, *ACCESS_CHANGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,4 +49,6 @@ NAVIGATION: Final = (
     NavigationEntry("/jobs", "Jobs", "j"),
     NavigationEntry("/snapshots", "Snapshots", "s", "root"),
     NavigationEntry("/transactions", "Transactions", "x", "brokers"),
+    NavigationEntry("/users", "Users", "u"),
+    NavigationEntry("/acls", "ACLs", "a"),
 )

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
 from sparklog.cli.commands.topics import wanted_replicas
+from sparklog.cli.target import AdminTarget
 from sparklog.client.values import EARLIEST, LATEST, ConfigResource, ConfigValue, ListedOffset
 from sparklog.cluster.metadata.image import Topic
 from sparklog.console.cluster_view import ClusterView
+from sparklog.console.name_filter import FILTER, matching_names
 from sparklog.console.resources import PAGE, BoundedValues, FieldSpec, PageResource, RowPage
 from sparklog.core.config.topic import TOPIC_SETTINGS
-from sparklog.core.errors import InvalidRequest, SparklogError
+from sparklog.core.errors import SparklogError, TopicAuthorizationFailed
 from sparklog.core.topic_names import CLOSED_TOPICS, LISTED_AS_INTERNAL
 from sparklog.core.types import NO_TIMESTAMP_MS, TopicPartition
 from sparklog.log.manifest.manifest import Entry
@@ -28,7 +29,7 @@ CHART_POINTS: Final = 120
 SORTS: Final = ("name", "-name", "partitions", "-partitions")
 
 LIST_PARAMETERS: Final = (
-    FieldSpec("filter", "part of the name, or a regular expression between slashes"),
+    FILTER,
     FieldSpec("sort", "order; with a minus descending", choices=SORTS, default="name"),
     FieldSpec("internal", "1 shows internal topics too", choices=("0", "1"), default="0"),
     FieldSpec("sizes", "1 adds the stored bytes", choices=("0", "1"), default="0"),
@@ -39,11 +40,9 @@ LIST_PARAMETERS: Final = (
 def list_topics(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
     """Return one page of topics. Cost: one request, and for sizes those of one page."""
     topics = view.topics()
-    matches = name_matcher(values.text("filter"))
     internal = values.flag("internal")
-    names = [
-        name for name in topics if matches(name) and (internal or name not in LISTED_AS_INTERNAL)
-    ]
+    listed = [name for name in topics if internal or name not in LISTED_AS_INTERNAL]
+    names = matching_names(listed, values.text("filter"))
     sort = values.text("sort")
     names.sort(reverse=sort == "-name")
     if sort.endswith("partitions"):
@@ -57,24 +56,9 @@ def list_topics(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
         "filter": values.text("filter"),
         "sort": sort,
         "internal": internal,
+        "sized": sizes is not None,
         "topics": [_row(topic, sizes) for topic in shown],
     }
-
-
-def name_matcher(text: str) -> Any:
-    """Return a predicate for names: a part of it in any case, or `/regular expression/`.
-
-    Raises:
-        InvalidRequest: not a regular expression.
-    """
-    if len(text) > 2 and text.startswith("/") and text.endswith("/"):
-        try:
-            found = re.compile(text[1:-1])
-        except re.error as error:
-            raise InvalidRequest(f"the filter is no regular expression: {error}") from error
-        return lambda name: found.search(name[:300]) is not None
-    part = text.lower()
-    return lambda name: part in name.lower()
 
 
 def _row(topic: Topic, sizes: Mapping[TopicPartition, int] | None) -> dict[str, Any]:
@@ -100,14 +84,14 @@ TOPIC_PARAMETERS: Final = (PAGE,)
 def show_topic(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
     """Return a topic: one page of its partitions with offsets, and all its settings."""
     name = values.text("topic")
+    topic = view.topic(name)
     with view.administered() as admin:
-        topic = admin.topic(name)
         page = RowPage.of(topic.partitions, values.whole("page"), PARTITION_ROWS)
         numbers = range(page.first, min(topic.partitions, page.first + PARTITION_ROWS))
         own = [TopicPartition(name, number) for number in numbers]
         starts = admin.offsets(dict.fromkeys(own, EARLIEST))
         ends = admin.offsets(dict.fromkeys(own, LATEST))
-        configs = admin.configs(ConfigResource.TOPIC, [name])[name]
+        configs, problem = _settings(admin, name)
     sizes = view.sizes([topic]) if topic.partitions <= PARTITION_ROWS else {}
     rows = [_partition(topic, tp, starts[tp], ends[tp], sizes.get(tp)) for tp in own]
     counted = [row["records"] for row in rows if row["records"] is not None]
@@ -122,9 +106,18 @@ def show_topic(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
         "bytes": sum(sizes.values()) if sizes else None,
         "led": any(state.leader >= 0 for state in topic.partition_states),
         "settings": [setting_document(one) for one in configs],
+        "settingsProblem": problem,
         "storage": view.kind == "root",
         "chart": _topic_chart(view, topic) if view.kind == "root" else None,
     }
+
+
+def _settings(admin: AdminTarget, name: str) -> tuple[Sequence[ConfigValue], str | None]:
+    """Return a topic's settings; without the right to see them, none and the reason."""
+    try:
+        return admin.configs(ConfigResource.TOPIC, [name])[name], None
+    except TopicAuthorizationFailed as error:
+        return (), str(error)
 
 
 def _partition(
@@ -274,7 +267,6 @@ def _segment(partition: PartitionLog, manifest_end: int, entry: Entry) -> dict[s
         "producerBatches": len(footer.producers),
         "columns": list(footer.column_names),
         "keyIndex": footer.keys is not None,
-        "checksums": "CRC-32C in the footer",
         "problem": None,
     }
 

@@ -34,7 +34,7 @@ def complete(script: str, *words: str) -> list[str]:
 
 def test_bash_completes_commands_options_topics_and_choices(file_cli: Cli) -> None:
     script = file_cli.ok("completion", "bash").text
-    assert complete(script, "sparklog", "con") == ["configs", "consume", "conf"]
+    assert complete(script, "sparklog", "con") == ["configs", "consume", "console", "conf"]
     assert complete(script, "sparklog", "consume", "--from") == ["--from-beginning"]
     assert complete(script, "sparklog", "consume", "--topic", "pl") == ["planes"]
     assert complete(script, "sparklog", "completion", "") == ["--help", "bash", "fish", "zsh"]

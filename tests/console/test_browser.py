@@ -33,7 +33,8 @@ PATHS = (
     "/", "/topics", "/topics/flights", "/topics/flights/records", "/topics/nasty/records",
     "/topics/nasty/partitions/0/records/6", "/topics/flights/partitions/0/files",
     "/topics/flights/search?key=N25&everywhere=1", "/groups", "/brokers", "/jobs", "/snapshots",
-    "/snapshots/kept", "/topics/none",
+    "/snapshots/kept", "/topics/none", "/users", "/acls",
+    "/acls?principal=User:ann&name=flights&operation=read",
 )  # fmt: skip
 MODES: tuple[dict[str, Any], ...] = (
     {"color_scheme": "light", "viewport": {"width": 1280, "height": 900}},
@@ -135,7 +136,7 @@ def test_round_trip_by_keyboard_alone(chromium: Browser, url: str) -> None:
     keys.press("/")
     keys.type("fli")
     page.wait_for_url("**filter=fli*")
-    page.wait_for_function("document.querySelectorAll('#topics tbody tr').length === 1")
+    page.wait_for_selector("#topics tbody tr:only-child")
     keys.press("Escape")
     keys.press("j")
     keys.press("Enter")
@@ -150,6 +151,15 @@ def test_round_trip_by_keyboard_alone(chromium: Browser, url: str) -> None:
     keys.press("j")
     keys.press("Enter")
     page.wait_for_url("**/partitions/0/records/38")
+
+    opened(page, f"{url}/topics")
+    page.fill("#filter", "/(/")
+    page.wait_for_selector("#trouble:not([hidden])")
+    assert "no regular expression" in (page.text_content("#trouble") or "")
+    assert page.locator("#topics tbody tr").count() > 1
+    page.fill("#filter", "fli")
+    page.wait_for_selector("#topics tbody tr:only-child")
+    assert page.locator("#trouble").is_hidden()
     context.close()
 
 
@@ -167,7 +177,7 @@ def test_live_tail_and_typed_name_of_a_deletion(chromium: Browser, url: str) -> 
     other = page.context.new_page()
     other.goto(f"{url}/topics/temporary/records")
     other.get_by_text("Produce a record").click()
-    other.get_by_label("Value").fill("<b>hello</b>")
+    other.get_by_label("Value", exact=True).fill("<b>hello</b>")
     other.get_by_role("button", name="Produce").click()
     other.wait_for_url("**/records/0")
     page.wait_for_selector("#records tbody tr", timeout=15_000)

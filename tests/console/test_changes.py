@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from sparklog.console.changes import CHANGES
 from sparklog.console.resources import ChangeAction, ConsoleRole
 from sparklog.console.root_view import RootView
 from sparklog.console.sessions import RootLogins
+from sparklog.console.site import ALL_CHANGES
 from tests.harness.console_browser import Browser, browser_of
 
 Opens = Callable[..., Browser]
@@ -65,7 +66,17 @@ def test_snapshot_is_taken_and_dropped(root_browser: Opens) -> None:
     assert browser.get("/snapshots")["snapshots"] == []
 
 
-FIELDS = {"name": "orders", "value": "v", "total": "9", "confirm": "flights", "to": "earliest"}
+FIELDS = {
+    "password": "secret",
+    "principal": "User:ann",
+    "operation": "read",
+    "resource": "topic",
+    "name": "orders",
+    "value": "v",
+    "total": "9",
+    "confirm": "flights",
+    "to": "earliest",
+}
 
 
 def request_of(change: ChangeAction) -> tuple[str, dict[str, str]]:
@@ -74,7 +85,7 @@ def request_of(change: ChangeAction) -> tuple[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("role", [ConsoleRole.VIEWER, ConsoleRole.EDITOR])
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
+@pytest.mark.parametrize("change", ALL_CHANGES, ids=lambda change: change.name)
 def test_lower_role_changes_nothing_by_hand_made_requests(
     change: ChangeAction, role: ConsoleRole, root_browser: Opens
 ) -> None:
@@ -95,7 +106,7 @@ def test_lower_role_changes_nothing_by_hand_made_requests(
     assert browser.log.partition("flights", 0).view().end_offset == 0
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
+@pytest.mark.parametrize("change", ALL_CHANGES, ids=lambda change: change.name)
 def test_every_change_needs_token_and_same_site(change: ChangeAction, root_browser: Opens) -> None:
     browser = root_browser()
     assert browser.log is not None
@@ -107,12 +118,41 @@ def test_every_change_needs_token_and_same_site(change: ChangeAction, root_brows
         {},
         {"X-CSRF-Token": "0" * 64},
         {"X-CSRF-Token": token, "Origin": "http://evil.example"},
+        {"X-CSRF-Token": token, "Origin": "null"},
         {"X-CSRF-Token": token, "Sec-Fetch-Site": "cross-site"},
     ):
         answer = browser.client.post(f"/api/v1{path}", json=fields, headers=headers)
         assert answer.status_code == 403, answer.text
         assert browser.client.post(path, data=fields, headers=headers).status_code == 403
     assert browser.log.refresh().end_offset == before
+
+
+def test_access_pages_say_which_rule_decides(root_browser: Opens) -> None:
+    browser = root_browser()
+    browser.post("/users", name="ann/b", password="secret")
+    assert [one["user"] for one in browser.get("/users")["users"]] == ["ann/b"]
+    rule: dict[str, Any] = {"principal": "User:ann", "operation": "read", "resource": "topic"}
+    browser.post("/acls", **rule, name="flights", pattern="prefixed")
+    browser.submit("/acls", **rule, name="flights-secret", permission="deny")
+    ask = "/acls?principal=User:ann&resource=topic&operation=describe&name="
+    assert browser.get(ask + "flights-1")["decision"] == {
+        "allowed": True,
+        "rule": "MatchingAcl(acl=User:ann ALLOW READ on TOPIC:PREFIXED:flights from *)",
+    }
+    read = ask.replace("describe", "read")
+    assert "DENY READ" in browser.get(read + "flights-secret")["decision"]["rule"]
+    assert browser.get(ask + "orders")["decision"] == {"allowed": False, "rule": "DefaultDeny"}
+    assert "may not read" in browser.page(read + "flights-secret")
+    wrong = browser.get("/acls?principal=User:ann&resource=group&operation=write&name=g", 400)
+    assert "has the operations" in wrong["message"]
+    browser.post("/acls/delete", **rule, name="flights", pattern="prefixed")
+    assert browser.get(ask + "flights-1")["decision"]["allowed"] is False
+    assert "no such ACL" in browser.post(
+        "/acls/delete", 400, **rule, name="flights", pattern="prefixed"
+    )["message"]  # fmt: skip
+    browser.post("/acls", 400, **rule, name="x" * 300)
+    browser.submit("/users/ann%2Fb/delete", confirm="ann/b")
+    assert browser.get("/users")["users"] == []
 
 
 def test_forged_hosts_and_huge_requests_are_refused(root_browser: Opens) -> None:

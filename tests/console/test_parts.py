@@ -18,10 +18,10 @@ from sparklog.console.cluster_view import RECORD_COLUMNS
 from sparklog.console.command import application
 from sparklog.console.live_tail import QUEUE_ROWS, TailQueue
 from sparklog.console.overview_page import job_findings, partition_findings
-from sparklog.console.page_renderer import STATIC
+from sparklog.console.page_templates import STATIC
+from sparklog.console.payloads import shown_payload
 from sparklog.console.resources import RowPage
 from sparklog.console.topic_pages import records_by_time
-from sparklog.console.value_decoder import shown_payload
 from sparklog.console.vendored import VENDORED
 from sparklog.core.types import TopicPartition
 from sparklog.log.manifest.manifest import Entry
@@ -73,7 +73,7 @@ def test_tail_queue_keeps_the_newest_and_counts_the_rest() -> None:
     assert not queue.take(where, batch)
 
 
-def test_findings_name_the_fault_and_the_remedy() -> None:
+def test_findings_name_the_fault_and_its_cure() -> None:
     states = (
         PartitionState(replicas=(1, 2), isr=(1, 2), leader=1),
         PartitionState(replicas=(1, 2), isr=(1,), leader=1),
@@ -135,7 +135,7 @@ def test_templates_have_no_inline_script_style_or_other_host() -> None:
         ([], "which log?"),
     ],
 )
-def test_command_refuses_unsafe_addresses(
+def test_command_refuses_unsafe_options(
     argv: list[str],
     words: str,
     monkeypatch: pytest.MonkeyPatch,

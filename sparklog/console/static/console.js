@@ -223,6 +223,7 @@
       k: () => choose(-1),
       n: () => follow("nav.pager a[rel=next]"),
       p: () => follow("nav.pager a[rel=prev]"),
+      e: () => follow("a[data-export]"),
     }[event.key];
     if (act) { event.preventDefault(); act(); }
   });
@@ -237,6 +238,29 @@
       if (one.scrollWidth > one.clientWidth && !$("a[href], button", one)) one.tabIndex = 0;
     }
   }
+
+  // --- a part of the page that could not be renewed: words, and the old part stays -----------------
+
+  function trouble(words) {
+    const place = $("#trouble");
+    if (!place) return;
+    place.hidden = !words;
+    place.textContent = words || "";
+  }
+
+  function wordsOf(text) {
+    const page = new DOMParser().parseFromString(text, "text/html");
+    const found = $("main p.problem[role=alert]:not([hidden])", page);
+    return found ? found.textContent : "The console could not renew this page.";
+  }
+
+  document.addEventListener("htmx:responseError", (event) => {
+    trouble(wordsOf(event.detail.xhr.responseText));
+  });
+  document.addEventListener("htmx:sendError", () => trouble("The console does not answer."));
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.detail.shouldSwap) trouble("");
+  });
 
   prepare(document);
   document.addEventListener("htmx:afterSettle", () => prepare(document));

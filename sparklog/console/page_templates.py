@@ -1,4 +1,4 @@
-"""Rendering: templates, and the filters that turn foreign text into harmless markup.
+"""Templates of pages, and the filters that turn foreign text into harmless markup.
 
 Jinja escapes every value. Before that, control characters become escapes (decision 50), so that no
 name reorders or hides other text.
@@ -109,7 +109,7 @@ def query(values: dict[str, Any], **changes: Any) -> Markup:
     """Return a query from some values and changes to them; empty ones are left out."""
     kept = {k: v for k, v in {**values, **changes}.items() if v is not None and v is not False}
     spelled = {k: "1" if v is True else v for k, v in kept.items() if v != ""}
-    return escape("?" + urlencode(spelled))
+    return escape("?" + urlencode(spelled) if spelled else "")
 
 
 def words(text: str | None) -> Markup:

@@ -1,0 +1,80 @@
+"""Logins at brokers: the console acts as each user, so that ACLs decide what a page shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sparklog.cluster.log import open_log
+from sparklog.console.resources import ConsoleRole
+from sparklog.console.root_view import RootView
+from sparklog.console.sessions import BrokerLogins
+from sparklog.core.config.broker import STANDARD_AUTHORIZER
+from sparklog.security.acls import (
+    AclBinding,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourceType,
+)
+from sparklog.security.principal import Principal
+from sparklog.testing.cluster import SparklogCluster
+from tests.harness.console_browser import Browser, browser_of
+
+SETTINGS = {
+    "listeners": "LOGIN://127.0.0.1:0",
+    "listener.security.protocol.map": "LOGIN:SASL_PLAINTEXT",
+    "inter.broker.listener.name": "LOGIN",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    "super.users": "User:root",
+    "connection.failed.authentication.delay.ms": "0",
+}
+ROOT_LOGIN = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "SCRAM-SHA-512",
+    "sasl.username": "root",
+    "sasl.password": "root-secret",
+}
+
+
+def may(operation: AclOperation, topic: str) -> AclBinding:
+    return AclBinding(
+        ResourceType.TOPIC, topic, PatternType.LITERAL, Principal("User", "ann"), "*", operation,
+        AclPermission.ALLOW,
+    )  # fmt: skip
+
+
+def test_acls_limit_pages_and_changes_of_a_user(tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    with open_log(root) as log:
+        log.set_password("root", "root-secret")
+        log.set_password("ann", "ann-secret")
+        log.create_acls([may(AclOperation.READ, "flights")])
+    with SparklogCluster(config=SETTINGS, root=root, security=ROOT_LOGIN) as cluster:
+        cluster.topic("flights")
+        cluster.topic("orders")
+        cluster.produce("flights", [b"hello"])
+        logins = BrokerLogins(cluster.bootstrap_servers, {}, ConsoleRole.ADMIN)
+        view = RootView(root)
+        with browser_of(view, logins=logins) as client:
+            browser = Browser(client)
+            wrong = client.post("/login", data={"user": "ann", "password": "root-secret"})
+            assert wrong.status_code == 401
+            client.post("/login", data={"user": "ann", "password": "ann-secret"})
+            assert [one["name"] for one in browser.get("/topics")["topics"]] == ["flights"]
+            (row,) = browser.get("/topics/flights/records")["records"]
+            assert row["value"]["text"] == "hello"
+            (sized,) = browser.get("/topics?sizes=1")["topics"]
+            assert sized["bytes"] is None
+            for path in ("/", "/topics", "/topics/flights", "/groups", "/jobs", "/brokers"):
+                browser.page(path)
+            browser.get("/topics/orders", 403)
+            browser.get("/brokers/1", 403)
+            assert browser.post("/topics", 403, name="new")["error"] == "Not allowed"
+            browser.post("/topics/flights/records", 403, value="forged")
+            browser.post("/topics/flights/delete", 403, confirm="flights")
+            client.post("/logout", data={"csrf": browser.token()})
+            client.post("/login", data={"user": "root", "password": "root-secret"})
+            assert browser.get("/topics")["all"] == 2
+            browser.post("/topics", name="new")
+        view.close()
