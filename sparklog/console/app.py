@@ -77,6 +77,8 @@ class ConsoleApp:
         self, sessions: ConsoleSessions, *, version: str, secure: bool, hosts: frozenset[str]
     ) -> None:
         """Serve these sessions; `secure` cookies go over HTTPS only; `hosts` may be asked for."""
+        self.is_stopping: Callable[[], bool] = lambda: False
+        """Set by the server that serves this: live pages end when it returns True."""
         self._sessions = sessions
         self._version = version
         self._secure = secure
@@ -230,7 +232,7 @@ class ConsoleApp:
         )
         events = tail_events(
             user.view, values.text("topic"), values.optional_whole("partition"),
-            values.text("decoder"), self._tails,
+            values.text("decoder"), self._tails, self.is_stopping,
         )  # fmt: skip
         headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)

@@ -23,8 +23,7 @@ from sparklog.cli.target import add_log_options, bootstrap_of, client_settings_o
 from sparklog.core.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
-
+    from sparklog.console.app import ConsoleApp
     from sparklog.console.resources import ConsoleRole
     from sparklog.console.sessions import ConsoleSessions
 
@@ -90,7 +89,7 @@ def run(args: Arguments, output: Output) -> int:
     return 0
 
 
-def application(args: Arguments) -> Starlette:
+def application(args: Arguments) -> ConsoleApp:
     """Return the application that the options describe."""
     from sparklog.console.app import ConsoleApp  # noqa: PLC0415 - needs the extra
     from sparklog.console.web_guard import LOOPBACK  # noqa: PLC0415 - likewise
@@ -102,7 +101,7 @@ def application(args: Arguments) -> Starlette:
         version=metadata.version("sparklog"),
         secure=args.https_cookies,
         hosts=frozenset() if bound_to_all else LOOPBACK | named,
-    ).starlette
+    )
 
 
 def _check(args: Arguments) -> None:
@@ -160,11 +159,13 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _serve(app: Starlette, listening: socket.socket) -> None:
+def _serve(app: ConsoleApp, listening: socket.socket) -> None:
     import uvicorn  # noqa: PLC0415 - needs the extra
 
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False,
+        app.starlette, log_level="warning", access_log=False, server_header=False,
         timeout_graceful_shutdown=2, h11_max_incomplete_event_size=32 * 1024,
     )  # fmt: skip
-    uvicorn.Server(config).run(sockets=[listening])
+    server = uvicorn.Server(config)
+    app.is_stopping = lambda: server.should_exit
+    server.run(sockets=[listening])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from threading import Lock
 from typing import Any, Final
 
@@ -69,8 +69,12 @@ async def tail_events(
     partition: int | None,
     decoder: str,
     limiter: anyio.CapacityLimiter,
+    is_stopping: Callable[[], bool],
 ) -> AsyncIterator[bytes]:
-    """Yield server-sent events until the reader goes: `records`, or `problem` as the last one."""
+    """Yield server-sent events until the reader goes, or the server stops.
+
+    They are `records`, or `problem` as the last one.
+    """
     queue = TailQueue(decoder)
     problems: list[str] = []
 
@@ -88,7 +92,9 @@ async def tail_events(
         began_s = heard_s = SYSTEM_CLOCK.monotonic_s()
         try:
             yield _event("records", {"records": [], "skipped": 0})
-            while not problems and SYSTEM_CLOCK.monotonic_s() - began_s < LASTS_S:
+            while not problems and not is_stopping():
+                if SYSTEM_CLOCK.monotonic_s() - began_s > LASTS_S:
+                    break
                 await anyio.sleep(EVERY_S)
                 rows, skipped = queue.drain()
                 now_s = SYSTEM_CLOCK.monotonic_s()

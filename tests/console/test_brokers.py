@@ -112,9 +112,10 @@ def test_reset_shows_its_plan_before_it_moves_offsets(
 def served(view: BrokerView | RootView) -> Iterator[str]:
     """Serve a console on a free port, as the command does."""
     sessions = ConsoleSessions(ConsoleUser("", ConsoleRole.VIEWER, view), None)
-    app = ConsoleApp(sessions, version="0.0", secure=False, hosts=LOOPBACK).starlette
-    config = uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1)
+    app = ConsoleApp(sessions, version="0.0", secure=False, hosts=LOOPBACK)
+    config = uvicorn.Config(app.starlette, port=0, log_level="error")
     server = uvicorn.Server(config)
+    app.is_stopping = lambda: server.should_exit
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

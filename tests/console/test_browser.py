@@ -61,16 +61,18 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     subprocess.run(["npm", "pack", AXE], cwd=folder, check=True, capture_output=True)
     (archive,) = folder.glob("*.tgz")
     with tarfile.open(archive) as packed:
-        packed.extract("package/axe.min.js", folder, filter="data")
-    return (folder / "package" / "axe.min.js").read_text()
+        script = packed.extractfile("package/axe.min.js")
+        assert script is not None
+        return script.read().decode()
 
 
 @pytest.fixture(scope="module")
 def url(filled_root: str) -> Iterator[str]:
     view = RootView(filled_root)
     sessions = ConsoleSessions(ConsoleUser("", ConsoleRole.ADMIN, view), None)
-    app = ConsoleApp(sessions, version="0.0", secure=False, hosts=LOOPBACK).starlette
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    app = ConsoleApp(sessions, version="0.0", secure=False, hosts=LOOPBACK)
+    server = uvicorn.Server(uvicorn.Config(app.starlette, port=0, log_level="error"))
+    app.is_stopping = lambda: server.should_exit
     thread = threading.Thread(target=server.run)
     thread.start()
     eventually(lambda: server.started, "the console serves")
@@ -164,7 +166,8 @@ def test_round_trip_by_keyboard_alone(chromium: Browser, url: str) -> None:
 
 
 def test_live_tail_and_typed_name_of_a_deletion(chromium: Browser, url: str) -> None:
-    page = chromium.new_page()
+    context = chromium.new_context()
+    page = context.new_page()
     opened(page, f"{url}/topics")
     page.get_by_text("Create a topic").click()
     page.get_by_label("Name").fill("temporary")
@@ -174,7 +177,7 @@ def test_live_tail_and_typed_name_of_a_deletion(chromium: Browser, url: str) -> 
 
     page.goto(f"{url}/topics/temporary/records")
     page.get_by_role("button", name="Follow live").click()
-    other = page.context.new_page()
+    other = context.new_page()
     other.goto(f"{url}/topics/temporary/records")
     other.get_by_text("Produce a record").click()
     other.get_by_label("Value", exact=True).fill("<b>hello</b>")
@@ -192,4 +195,4 @@ def test_live_tail_and_typed_name_of_a_deletion(chromium: Browser, url: str) -> 
     button.click()
     page.wait_for_url("**/topics")
     assert "Deleted topic temporary" in (page.text_content(".done") or "")
-    page.close()
+    context.close()

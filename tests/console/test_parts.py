@@ -149,7 +149,7 @@ def test_command_refuses_unsafe_options(
 
 def test_command_builds_a_read_only_console(tmp_path: Path) -> None:
     args = parser_of("console")[1].parse_args(["--root", str(tmp_path), "--read-only"])
-    with TestClient(application(args), base_url="http://127.0.0.1:9099") as client:
+    with TestClient(application(args).starlette, base_url="http://127.0.0.1:9099") as client:
         assert client.get("/api/v1/session").json()["role"] == "viewer"
         assert client.get("/", headers={"Host": "other:9099"}).status_code == 421
 
