@@ -114,6 +114,22 @@ def test_rows_with_fields_that_differ_in_case_only_are_parked(
     ]
 
 
+def test_a_value_with_two_fields_of_one_name_decides_about_no_column(spark: SparkSession) -> None:
+    both = b'{"A": 8, "a": 9}'
+    alone = seen_fields(spark.newSession(), records(spark, both), StructType([]))
+    assert (alone.schema, alone.clashes) == (StructType([]), ('$["a"]',))
+    rows = records(spark, both, b'{"a": 1}', b'{"B": 2}')
+    growth = seen_fields(spark.newSession(), rows, StructType([]))
+    assert sorted(growth.schema.names) == ["B", "a"]
+    assert growth.clashes == ('$["A"]',)
+    assert growth.warning("t_rejected").endswith('go to t_rejected. fields=$["A"]')
+    for found, read in ((alone, records(spark, both)), (growth, rows)):
+        values = Values(schema=found.schema.json(), grows=True, clashes=found.clashes)
+        bad = classified(read, values, "append").where(BAD)
+        (row,) = rejected_rows(bad, values, "t", "append").collect()
+        assert (row.offset, row.reason) == (0, "two fields differ in case only")
+
+
 def test_a_record_is_parked_when_spark_cannot_hold_its_timestamp(spark: SparkSession) -> None:
     rows = records(spark, b'{"a": 1}').selectExpr(
         "* EXCEPT (timestamp)", "CAST(NULL AS TIMESTAMP) AS timestamp"

@@ -133,6 +133,8 @@ class Materialization:
         self._tally = MaterializeTally()
         self._fields = StructType([])
         """Of the table, as fields of the value."""
+        self._warned: tuple[str, ...] = ()
+        """Fields of the newest warning about their case."""
         self._until: dict[int, int] | None = None
 
     def run(self) -> ProgressReport:
@@ -250,6 +252,9 @@ class Materialization:
         records = self._read(ranges)
         records = split_documents(records) if job.each_document else records
         growth = seen_fields(self._spark, records, self._fields)
+        if growth.clashes and growth.clashes != self._warned:
+            self._warned = growth.clashes
+            self._progress.say(growth.warning(job.rejected))
         return Values(JSON, growth.schema.json(), True, growth.clashes, job.each_document)
 
     def _read(self, ranges: Ranges) -> DataFrame:

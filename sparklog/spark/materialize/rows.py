@@ -78,8 +78,9 @@ def given_fields(ddl: str) -> StructType:
 def seen_fields(spark: SparkSession, records: DataFrame, known: StructType) -> Growth:
     """Return what JSON fields there are when `records` have been looked at, too.
 
-    Fields without a value anywhere are left for later. `spark` is a session of our own: a setting
-    of the session makes names that differ in case only distinct here.
+    Fields without a value anywhere are left for later. A value with two fields that differ in case
+    only decides about no column: it is parked. `spark` is a session of our own: a setting of the
+    session makes such names distinct here.
 
     Raises:
         InvalidRequest: more fields than a table should have.
@@ -93,10 +94,16 @@ def seen_fields(spark: SparkSession, records: DataFrame, known: StructType) -> G
     spark.conf.set(_CASE, "true")
     try:
         options = {**STANDARD_JSON, "mode": "DROPMALFORMED", "dropFieldIfAllNull": "true"}
-        seen = spark.read.options(**options).json(candidates).schema
+        reader = spark.read.options(**options)
+        seen = reader.json(candidates).schema
+        growth = grown(known, seen)
+        if not growth.clashes:
+            return growth
+        single = candidates.where(~_or_no(_has_two_cases(sf.col("value"))))
+        schema = grown(known, reader.json(single).schema).schema
     finally:
         spark.conf.set(_CASE, before or "false")
-    return grown(known, seen)
+    return Growth(schema, grown(schema, seen).clashes)
 
 
 def classified(records: DataFrame, values: Values, mode: str) -> DataFrame:
@@ -257,6 +264,8 @@ def _faults(values: Values) -> Iterator[tuple[Column, str]]:
     yield from _text_faults()
     if values.clashes or not values.grows:
         text = readable(sf.col("value").cast("string"))
+        if values.clashes:
+            yield _or_no(_has_two_cases(text)), "two fields differ in case only"
         yield _other_case(text, fields_of(values)), "a column differs from a field in case only"
 
 
@@ -281,6 +290,12 @@ def _has_nameless_field(text: Column) -> Column:
     """Return whether a name is empty: only there an empty string meets a colon."""
     nameless = text.rlike(r'(?<!\\)""[ \t\r\n]*+:')
     return sf.when(text.contains('""'), nameless).otherwise(sf.lit(False))
+
+
+def _has_two_cases(text: Column) -> Column:
+    """Return whether two names at the top of JSON text differ in case only."""
+    names = sf.array_distinct(sf.json_object_keys(text))
+    return sf.size(sf.array_distinct(sf.transform(names, sf.lower))) < sf.size(names)
 
 
 def _other_case(text: Column, kind: DataType) -> Column:

@@ -6,7 +6,8 @@ underscore (`_offset` becomes `__offset`, `__offset` becomes `___offset`), so th
 
   C1  what a table has stays: a column never goes, is never renamed and never narrows
   C2  names that differ in case only are one column to Delta. Of new ones in one batch the first in
-      the alphabet has it (capitals come first), and then the one that the table has
+      the alphabet has it (capitals come first), and then the one that the table has. A value that
+      has two of them decides about none
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ RECORD_COLUMNS: Final = {
 """The table's columns of the record, and the source's."""
 DATE_COLUMN: Final = "_date"
 """The day of `_timestamp` in UTC; there if the table is partitioned by it."""
+CLASHES_NAMED: Final = 5
 FIELDS_MAX: Final = 2000
 """More columns than this are no schema: fields are named by data, such as ids."""
 
@@ -69,6 +71,15 @@ class Growth:
     schema: StructType
     clashes: tuple[str, ...] = ()
     """JSON paths of fields whose name is another's but for its case; their rows are parked."""
+
+    def warning(self, rejected: str) -> str:
+        """Return a warning about the clashes, of which there must be some."""
+        named = ", ".join(self.clashes[:CLASHES_NAMED])
+        more = len(self.clashes) - CLASHES_NAMED
+        return (
+            "warning: fields differ in case only from columns or from each other; the records with "
+            f"them go to {rejected}. fields={named}{f' and {more} more' if more > 0 else ''}"
+        )
 
 
 def column_of(field: str) -> str:
