@@ -70,7 +70,9 @@ def test_readmes_jobs_run_after_pip_install(
     assert {*(shlex.split(job)[2] for job in jobs), "serve"} == set(JOB_NAMES)
     for job in jobs:
         if shlex.split(job)[2] in names:
-            shell.run(job, tmp_path)
+            printed = shell.run(job, tmp_path)
+            assert "starting Spark, whose log is " in printed
+            assert "SPARK_LOCAL_IP" not in printed, "Spark's own output is in its log"
     assert list((tmp_path / "since-july").glob("*.parquet"))
     (submit,) = [line for line in commands("spark-submit") if "compact" in line]
     assert "would keep 0 of 0 records" in shell.run(submit, tmp_path), "it is not compacted"

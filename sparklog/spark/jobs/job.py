@@ -36,7 +36,8 @@ from sparklog.spark.jobs.jvm_shutdown import JvmShutdown, terminate_main_thread
 from sparklog.spark.jobs.metrics_option import metrics_file
 from sparklog.spark.jobs.progress import JobProgress
 from sparklog.spark.jobs.session import SETTINGS, stay_on_loopback, use_this_python
-from sparklog.spark.jobs.started_jvm import start_jvm
+from sparklog.spark.jobs.started_jvm import jvm_runs, start_jvm
+from sparklog.spark.jobs.work_folder import serve_folder
 
 DONE = 0
 FAILED = 1
@@ -133,12 +134,14 @@ def run_job(
     progress = JobProgress(sys.stderr)
     words = sys.argv[1:] if argv is None else argv
     report: JobReport | None = None
+    code = FAILED
     previous = signal.signal(signal.SIGTERM, _terminate)
     sessions: list[SparkSession] = []
-    ends = ExitStack()
+    ends, folders = ExitStack(), ExitStack()
 
     def open_session(conf: Mapping[str, str]) -> SparkSession:
-        sessions.append(job_session(name, conf))
+        log = _spark_log(folders, lambda: code == FAILED, progress)
+        sessions.append(job_session(name, conf, log))
         if ends_with_jvm and submitted():
             ends.enter_context(JvmShutdown(sessions[0], END_TIMEOUT_S, terminate_main_thread))
         return sessions[0]
@@ -170,16 +173,29 @@ def run_job(
         signal.signal(signal.SIGTERM, previous)
         ends.close()
     _stop(sessions)
+    folders.close()
     path = None if code == MISUSED else metrics_file(words)
     if path is not None:
         _leave_metrics(write_metrics, path, name, code, report, progress.elapsed_s())
     return code
 
 
-def job_session(name: str, conf: Mapping[str, str]) -> SparkSession:
+def _spark_log(
+    folders: ExitStack, failed: Callable[[], bool], progress: JobProgress
+) -> Path | None:
+    """Return the file for the output of a JVM that is to start, which stays if the job fails."""
+    if submitted() or jvm_runs():
+        return None
+    log = folders.enter_context(serve_folder(failed=failed)).log
+    progress.say(f"starting Spark, whose log is {log}")
+    return log
+
+
+def job_session(name: str, conf: Mapping[str, str], log: Path | None = None) -> SparkSession:
     """Return the session of a job: the one spark-submit prepared, or one made here.
 
-    Settings of spark-submit's command line go before a job's own choice.
+    Settings of spark-submit's command line go before a job's own choice. A JVM that is made here
+    writes its output to `log`; None leaves that to the terminal.
     """
     settings = {**SESSION_CONF, **conf}
     use_this_python()
@@ -187,7 +203,7 @@ def job_session(name: str, conf: Mapping[str, str]) -> SparkSession:
         given = submitted_conf()
         settings = {key: value for key, value in settings.items() if not given.contains(key)}
     else:
-        given = start_jvm(settings)
+        given = start_jvm(settings, log)
     if SparkContext._active_spark_context is None:  # noqa: SLF001 - Python has no other way
         master = settings.get("spark.master") or given.get("spark.master", "local[*]")
         settings |= stay_on_loopback(str(master), given)

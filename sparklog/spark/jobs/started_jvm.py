@@ -10,8 +10,9 @@ import os
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Final
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
 
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
@@ -27,13 +28,24 @@ ADDRESS_VARIABLES: Final = (LOCAL_ADDRESS, "SPARK_LOCAL_HOSTNAME")
 """By which users give Spark this machine's address."""
 
 
-def start_jvm(settings: Mapping[str, str]) -> SparkConf:
-    """Start Spark's JVM unless one runs; return its settings: these and those of Spark's files."""
+def jvm_runs() -> bool:
+    """Return whether this process has a JVM of Spark."""
+    return SparkContext._gateway is not None  # noqa: SLF001 - Python has no other way
+
+
+def start_jvm(settings: Mapping[str, str], log: Path | None = None) -> SparkConf:
+    """Start Spark's JVM unless one runs; return its settings: these and those of Spark's files.
+
+    Args:
+        settings: arguments of the JVM.
+        log: the file for its output; None leaves that to the terminal.
+
+    Raises:
+        Unavailable: it did not start; the file says why.
+    """
     conf = with_archive(settings, ("spark.driver.defaultJavaOptions",))
-    with _variables(_address_for(settings.get("spark.master"))):
-        SparkContext._ensure_initialized(  # noqa: SLF001 - Python has no other way
-            conf=SparkConf(loadDefaults=False).setAll(list(conf.items()))
-        )
+    if not jvm_runs():
+        _launch(conf, _address_for(settings.get("spark.master")), log)
     return SparkConf()
 
 
@@ -50,15 +62,22 @@ def start_quiet_jvm(
     Raises:
         Unavailable: it did not start; the file says why.
     """
-    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     address = _address_for(settings.get("spark.master"))
     variables = {**address, **(secrets or {}), "SPARK_HOME": str(folder.spark_home)}
-    with _variables(variables), folder.log.open("ab") as log:
+    _launch(settings, variables, folder.log)
+
+
+def _launch(settings: Mapping[str, str], variables: Mapping[str, str], log: Path | None) -> None:
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    with _variables(variables), ExitStack() as stack:
+        words: dict[str, Any] = {}
+        if log is not None:
+            words = {"stdout": stack.enter_context(log.open("ab")), "stderr": subprocess.STDOUT}
         try:
-            words = {"stdout": log, "stderr": subprocess.STDOUT}
             gateway = launch_gateway(conf, words)  # type: ignore[no-untyped-call]
         except PySparkException as error:
-            raise Unavailable(f"Spark did not start: {folder.log} says why") from error
+            place = "its output" if log is None else str(log)
+            raise Unavailable(f"Spark did not start: {place} says why") from error
     SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - Python has no other way
 
 

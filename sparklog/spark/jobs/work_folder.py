@@ -18,7 +18,7 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,12 +72,17 @@ def conf_of_folder(conf: Mapping[str, str], folder: ServeFolder) -> dict[str, st
 
 
 @contextmanager
-def serve_folder(parent: Path | None = None) -> Iterator[ServeFolder]:
-    """Yield a new folder, which is removed unless the block raises; remove what others left.
+def serve_folder(
+    parent: Path | None = None, failed: Callable[[], bool] = lambda: False
+) -> Iterator[ServeFolder]:
+    """Yield a new folder; remove what others left.
+
+    The folder is removed at the end, unless the block raises or `failed` returns true.
 
     Args:
         parent: where folders of launchers are; by default a private one in the system's temporary
             folder.
+        failed: asked at the end of the block.
 
     Raises:
         OSError: it cannot be made, or its parent is not this user's alone.
@@ -91,7 +96,8 @@ def serve_folder(parent: Path | None = None) -> Iterator[ServeFolder]:
         folder.scratch.mkdir()
         link_spark_home(folder.spark_home)
         yield folder
-        shutil.rmtree(folder.path, ignore_errors=True)
+        if not failed():
+            shutil.rmtree(folder.path, ignore_errors=True)
     finally:
         os.close(lock)
 

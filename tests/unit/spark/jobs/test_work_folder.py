@@ -66,3 +66,11 @@ def test_folder_of_a_killed_launcher_is_removed_by_the_next_start(tmp_path: Path
 def test_a_folder_of_a_launcher_that_runs_is_left_alone(tmp_path: Path) -> None:
     with serve_folder(tmp_path) as one, serve_folder(tmp_path) as two:
         assert folders(tmp_path) == sorted([one.path, two.path])
+
+
+def test_folder_stays_when_its_work_has_failed(tmp_path: Path) -> None:
+    with serve_folder(tmp_path, failed=lambda: True) as folder:
+        folder.log.write_text("the reason")
+    assert folder.log.read_text() == "the reason"
+    with serve_folder(tmp_path):
+        assert not folder.path.exists()
