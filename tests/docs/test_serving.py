@@ -70,7 +70,7 @@ def test_readmes_jobs_run_after_pip_install(
     assert {*(shlex.split(job)[2] for job in jobs), "serve"} == set(JOB_NAMES)
     for job in jobs:
         if shlex.split(job)[2] in names:
-            printed = shell.run(job, tmp_path)
+            printed = shell.run(f"({job}\n) 2>&1", tmp_path)
             assert "starting Spark, whose log is " in printed
             assert "SPARK_LOCAL_IP" not in printed, "Spark's own output is in its log"
     assert list((tmp_path / "since-july").glob("*.parquet"))
