@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from threading import Timer
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 from sparklog.core.counters import RequestCount
 from sparklog.core.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
@@ -152,20 +154,34 @@ class Query(Closeable):
             left = None if left is None else left - batch.num_rows
 
     def _results(self) -> Iterator[pa.RecordBatch]:
+        with self._converting():
+            connection = self._opened()
+            if self._statement.explains:
+                yield self._explained(connection)
+                return
+            yield from self._answer(connection)
+
+    @contextmanager
+    def _converting(self) -> Iterator[None]:
+        """Raise DuckDB's errors as `batches` raises them."""
         import duckdb  # noqa: PLC0415 - an extra, which only queries need
 
         try:
-            self._connection = _connect(self._limits)
-            self._create_tables(self._connection)
-            self._connection.execute("SET lock_configuration = true")
-            if self._statement.explains:
-                yield self._explained(self._connection)
-                return
-            reader = self._connection.sql(self._statement.sql).to_arrow_reader(RESULT_ROWS)
-            yield pa.RecordBatch.from_pylist([], schema=reader.schema)
-            yield from reader
+            yield
         except (duckdb.Error, pa.ArrowException, OSError, RuntimeError) as error:
             raise self._converted(self._located(error)) from error
+
+    def _opened(self) -> DuckDBPyConnection:
+        """Return the database with the tables of the statement."""
+        self._connection = _connect(self._limits)
+        self._create_tables(self._connection)
+        self._connection.execute("SET lock_configuration = true")
+        return self._connection
+
+    def _answer(self, connection: DuckDBPyConnection) -> Iterator[pa.RecordBatch]:
+        reader = connection.sql(self._statement.sql).to_arrow_reader(RESULT_ROWS)
+        yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+        yield from reader
 
     def _located(self, error: Exception) -> Exception:
         """Return the error with its place in the statement, which DuckDB leaves out at first."""
@@ -202,7 +218,7 @@ class Query(Closeable):
             source = TopicTable(
                 table.topic, table.moment, self._topics, self._scans, table.name, self._rules.unread
             )
-            connection.register(table.name, source)
+            connection.register(table.name, self._scanned(source))
             for schema in sorted(table.formats):
                 view = self._view(connection, schema, table, source)
                 connection.execute(f"CREATE VIEW {schema}.{quoted(table.name)} AS {view}")
@@ -211,6 +227,10 @@ class Query(Closeable):
                 raise InvalidRequest(
                     f"queries only read. statement={str(statement.type).rpartition('.')[2]}"
                 )
+
+    def _scanned(self, table: TopicTable) -> ds.Dataset:
+        """Return the dataset that the query scans for a table."""
+        return table
 
     def _view(
         self, connection: DuckDBPyConnection, schema: str, table: TableName, source: TopicTable

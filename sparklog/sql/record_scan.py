@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from sparklog.cluster.log import Log
 from sparklog.core.errors import DataCorrupt, OffsetOutOfRange, UnreadableRecords
+from sparklog.core.types import TopicPartition
 from sparklog.log.manifest.manifest import Entry
 from sparklog.log.partition.key_lookup import may_have_key
 from sparklog.log.partition.read_committed import aborted_stretches, without
@@ -218,10 +219,9 @@ class PartitionScan:
 
 
 def table_batch(
-    rows: pa.RecordBatch, plan: PartitionPlan, columns: Sequence[str]
+    rows: pa.RecordBatch, place: TopicPartition, columns: Sequence[str]
 ) -> pa.RecordBatch:
     """Return stored rows with the columns of the table, in the order given."""
-    place = plan.place
     constants = {"topic": place.topic, "partition": place.partition}
     arrays = []
     for name in columns:

@@ -124,7 +124,7 @@ class TopicTable(ds.Dataset):  # type: ignore[misc]
                 for rows in part.batches():
                     if self._query.stopped.is_set():
                         raise QueryStopped
-                    batch = table_batch(rows, plan, names)
+                    batch = table_batch(rows, plan.place, names)
                     if expression is not None:
                         batch = batch.filter(expression)
                     if batch.num_rows:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sparklog.cli.arguments import Arguments, CommandParser, UsageError, counting_number
+from sparklog.cli.console.arrival_printer import print_arrivals
 from sparklog.cli.console.line_reader import LineRecord
 from sparklog.cli.console.query_thread import QueryThread
 from sparklog.cli.console.record_sinks import LineSink, TopicAppender
@@ -20,6 +21,7 @@ from sparklog.cli.output import Output, say
 from sparklog.cli.query_target import add_query_options, opened_topics
 from sparklog.cli.target import add_log_options, bootstrap_of, client_settings_of
 from sparklog.log.segment.unread_batches import Unread
+from sparklog.sql.arrivals import ArrivalQuery
 from sparklog.sql.engine import DecodeRules, Query, QueryLimits
 from sparklog.sql.topics import TopicReader
 
@@ -63,6 +65,13 @@ def configure(parser: CommandParser) -> None:
         "--skip-unreadable", action="store_true",
         help="pass over batches that cannot be read, with a warning",
     )  # fmt: skip
+    parser.add_argument(
+        "--follow", action="store_true",
+        help="print the rows of records as they arrive; the query selects, computes and filters",
+    )  # fmt: skip
+    parser.add_argument(
+        "--from-beginning", action="store_true", help="with --follow: start at the first record"
+    )
     add_query_options(parser)
     add_log_options(parser)
 
@@ -73,6 +82,8 @@ def run(args: Arguments, output: Output) -> int:
     limits = QueryLimits(timeout_s=args.timeout, memory_bytes=args.memory, rows_max=args.max_rows)
     unread = Unread.PASS_OVER if args.skip_unreadable else Unread.FAIL
     rules = DecodeRules(strict=args.decode_errors == "fail", unread=unread)
+    if args.follow:
+        return _follow(args, output, form, limits, rules)
     with opened_topics(args) as topics, Query(topics, args.statement, limits, rules) as query:
         batches = QueryThread(query).batches()
         if args.to_topic is not None:
@@ -89,6 +100,21 @@ def run(args: Arguments, output: Output) -> int:
     return 0
 
 
+def _follow(
+    args: Arguments, output: Output, form: str, limits: QueryLimits, rules: DecodeRules
+) -> int:
+    results = result_output(form, output, args.file)
+    with (
+        opened_topics(args) as topics,
+        ArrivalQuery(topics, args.statement, limits, rules) as query,
+    ):
+        try:
+            print_arrivals(args, topics, query, results, output)
+        finally:
+            results.finish()
+    return 0
+
+
 def byte_size(text: str) -> int:
     """Return the bytes of a size such as 512MB, for `type=`."""
     match = _SIZE.fullmatch(text.strip())
@@ -102,6 +128,10 @@ def _form(args: Arguments) -> str:
         raise UsageError("--json and --output say different formats; use one")
     if args.to_topic is not None and (args.output or args.json):
         raise UsageError("--to-topic prints no rows; leave out --output and --json")
+    if args.follow and (args.to_topic is not None or args.timeout is not None):
+        raise UsageError("--follow prints rows until an interrupt; leave out --to-topic, --timeout")
+    if args.from_beginning and not args.follow:
+        raise UsageError("--from-beginning goes with --follow")
     return "json" if args.json else args.output or "table"
 
 
