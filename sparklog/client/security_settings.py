@@ -244,7 +244,9 @@ def librdkafka_settings(security: ClientSecurity) -> dict[str, str]:
         if security.sasl.by_token:
             raise InvalidConfig(
                 "librdkafka, by which Producer and Consumer work, cannot log in by a delegation "
-                'token; Admin and Java clients can. sasl.jaas.config has tokenauth="true"'
+                "token; Admin, Java clients and Spark's Kafka connector can. Give a password, a "
+                "bearer token (OAUTHBEARER) or a client certificate instead. "
+                'sasl.jaas.config has tokenauth="true"'
             )
         found["sasl.mechanisms"] = security.sasl.mechanism
         if security.sasl.user:

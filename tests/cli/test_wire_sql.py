@@ -89,7 +89,6 @@ def opened(
 
 def plain(brokers: Brokers, topic: str, isolation: str, until: int) -> list[Any]:
     """Return the records that librdkafka reads, up to an offset."""
-    """Return the records that Kafka's own client reads, up to an offset."""
     consumer = ck.Consumer(
         {
             "bootstrap.servers": brokers.bootstrap,
@@ -111,7 +110,6 @@ def plain(brokers: Brokers, topic: str, isolation: str, until: int) -> list[Any]
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_sql_reads_the_records_that_librdkafka_reads(
-def test_sql_reads_the_records_of_kafkas_client(
     brokers: Brokers, topic: str, opened: Callable[..., TopicReader], isolation: str
 ) -> None:
     expected = plain(brokers, topic, isolation, 1 << 60)

@@ -2,7 +2,8 @@
 
 Brokers reach each other by a listener with certificates on both ends. Clients log in at the
 listener EXTERNAL, or at STEADY, where sessions have no end. At MUTUAL they show a certificate. Each
-of them is the user `etl`, who has all rights by ACLs and is no super user.
+of them is the user `etl`, who has all rights by ACLs and is no super user. The listener OPEN has
+neither TLS nor logins.
 """
 
 from __future__ import annotations
@@ -226,9 +227,10 @@ def secure_cluster(
         log.set_password(USER, PASSWORD)
         log.create_acls(_all_rights(USER))
     settings = {
-        "listeners": f"INTERNAL://{HOST}:0,EXTERNAL://{HOST}:0,MUTUAL://{HOST}:0,STEADY://{HOST}:0",
+        "listeners": f"INTERNAL://{HOST}:0,EXTERNAL://{HOST}:0,MUTUAL://{HOST}:0,STEADY://{HOST}:0,"
+        f"OPEN://{HOST}:0",
         "listener.security.protocol.map": "INTERNAL:SSL,EXTERNAL:SASL_SSL,MUTUAL:SSL,"
-        "STEADY:SASL_SSL",
+        "STEADY:SASL_SSL,OPEN:PLAINTEXT",
         "inter.broker.listener.name": "INTERNAL",
         "authorizer.class.name": STANDARD_AUTHORIZER,
         "group.initial.rebalance.delay.ms": "0",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -16,12 +18,13 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import sparklog
-from tests.harness.certificates import CertificateAuthority
+from tests.harness.certificates import DAY, CertificateAuthority
 from tests.harness.waiting import eventually
 from tests.interop.secure_cluster import (
     CERTIFICATE,
     MECHANISMS,
     SESSION_MS,
+    USER,
     SecureCluster,
     secure_cluster,
 )
@@ -231,27 +234,76 @@ def test_kafkas_tools_log_in_with_a_properties_file(cluster: SecureCluster, topi
     assert "PartitionCount: 2" in described[0]
 
 
-def test_a_wrong_password_is_an_error_of_the_client(cluster: SecureCluster) -> None:
+def first_error(settings: Mapping[str, Any]) -> str:
+    """Return the first error that librdkafka reports, with its name."""
     errors: list[KafkaError] = []
-    wrong = cluster.librdkafka() | {"sasl.password": "guess", "error_cb": errors.append}
-    producer = Producer(wrong)
+    producer = Producer({**settings, "error_cb": errors.append})
     end_s = time.monotonic() + 20
     while not errors and time.monotonic() < end_s:
-        producer.poll(0.2)
-    assert errors[0].code() == KafkaError._AUTHENTICATION
-    assert "invalid credentials" in errors[0].str()
+        producer.poll(0.1)
+    assert errors, "librdkafka reports no error"
+    return f"{errors[0].name()} {errors[0].str()}"
 
 
-def test_a_client_that_does_not_trust_the_broker_says_so(
+def mistakes(cluster: SecureCluster, folder: Path) -> dict[str, tuple[dict[str, Any], str, str]]:
+    """Return mistakes: the settings of a client, a part of its error, and of the broker's line."""
+    (folder / "other.pem").write_text(CertificateAuthority("another").pem)
+    old = cluster.authorities.issue(USER, lasts=-DAY).write(folder / "old.pem")
+    lasts_s = time.time() + 60
+
+    def with_token(token: str) -> dict[str, Any]:
+        return cluster.librdkafka("OAUTHBEARER") | {"oauth_cb": lambda _: (token, lasts_s)}
+
+    def at(listener: str, **settings: Any) -> dict[str, Any]:
+        own = {name.replace("_", "."): value for name, value in settings.items()}
+        trust = {"ssl.ca.location": cluster.authority}
+        return {"bootstrap.servers": cluster.at(listener), **trust, **own}
+
+    refused, tls = "_AUTHENTICATION", "SSL handshake failed"
+    store = {"ssl_certificate_location": str(old), "ssl_key_location": str(old)}
+    return {
+        "wrong password": (
+            cluster.librdkafka() | {"sasl.password": "guess"},
+            "invalid credentials",
+            "the login failed: wrong password. user='etl'",
+        ),
+        "expired token": (
+            with_token(cluster.issuer.token(USER, -60)), refused, "expired",
+        ),
+        "token for another audience": (
+            with_token(cluster.issuer.token(USER, audience="other")), refused, "audience",
+        ),
+        "foreign authority": (
+            cluster.librdkafka() | {"ssl.ca.location": str(folder / "other.pem")},
+            "certificate verify failed",
+            "the client does not trust the broker's certificate",
+        ),
+        "expired certificate": (
+            at("MUTUAL", security_protocol="SSL", **store),
+            tls,
+            "the client's certificate is not valid: certificate has expired",
+        ),
+        "no certificate": (
+            at("MUTUAL", security_protocol="SSL"), tls, "the client has no certificate",
+        ),
+        "no TLS": (at("EXTERNAL"), "_", "the client does not speak TLS"),
+        "no login": (at("EXTERNAL", security_protocol="SSL"), "_", "before it logged in"),
+        "TLS without need": (
+            at("OPEN", security_protocol="SSL"), tls, "the peer speaks TLS, and this listener",
+        ),
+    }  # fmt: skip
+
+
+def test_a_mistake_is_an_error_of_the_client_and_a_line_of_the_broker(
     cluster: SecureCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "other.pem").write_text(CertificateAuthority("another").pem)
-    errors: list[KafkaError] = []
-    settings = {"ssl.ca.location": str(tmp_path / "other.pem"), "error_cb": errors.append}
-    producer = Producer(cluster.librdkafka() | settings)
-    end_s = time.monotonic() + 20
-    while not errors and time.monotonic() < end_s:
-        producer.poll(0.2)
-    assert "certificate verify failed" in errors[0].str()
-    named = "does not trust the broker's certificate"
-    eventually(lambda: named in caplog.text, "the broker names the mistake", 10.0)
+    caplog.set_level(logging.INFO)
+    for kind, (settings, error, line) in mistakes(cluster, tmp_path).items():
+        assert error in first_error(settings), kind
+
+        def lines(named: str = line) -> list[str]:
+            return [text for text in caplog.messages if named in text]
+
+        eventually(lines, f"the broker names the mistake: {kind}", 10.0)
+        assert lines()[0].startswith("closing a connection: "), kind
+        assert "client=127.0.0.1" in lines()[0], kind

@@ -19,6 +19,7 @@ from sparklog.spark.demo.brokers import out_of_order
 from sparklog.spark.demo.plain_client import PlainClient, read_everything
 from sparklog.spark.serve.broker_task import parent_of
 from tests.harness.client_gaps import longest_gaps
+from tests.harness.certificates import CertificateAuthority
 from tests.harness.waiting import eventually
 from tests.peers.sparklog import DEADLINE_S, PROJECT, SERVE, SparklogCluster
 from tests.spark.standalone import daemon, family, free_port
@@ -61,6 +62,23 @@ def test_brokers_survive_lost_executors_and_workers(tmp_path: Path) -> None:
             check(cluster, client)
             cluster.process.send_signal(signal.SIGTERM)
             assert cluster.rest()[-1]["drained"] == 3
+
+
+def test_spark_brings_the_certificate_of_the_driver_to_brokers(tmp_path: Path) -> None:
+    authority = CertificateAuthority()
+    (tmp_path / "ca.pem").write_text(authority.pem)
+    (tmp_path / "driver").mkdir()
+    store = authority.issue("broker", "127.0.0.1").write(tmp_path / "driver" / "broker.pem")
+    with standalone(tmp_path) as master:
+        preset = str(PROJECT / "conf" / "serve-standalone.conf")
+        words = (SUBMIT, "--master", master, "--properties-file", preset, "--files", str(store))
+        options = ("--brokers", "2", "--config", "ssl.keystore.location=broker.pem")
+        program = (*words, str(SERVE))
+        with SparklogCluster(tmp_path / "serve", *options, program=program) as cluster:
+            tls = {"security.protocol": "SSL", "ssl.truststore.location": str(tmp_path / "ca.pem")}
+            with Admin(cluster.bootstrap, settings=tls) as admin:
+                admin.create_topic("t", partitions=1)
+                assert admin.topic_names() == ["t"]
 
 
 @pytest.mark.parametrize("victim", ["launcher", "JVM"])

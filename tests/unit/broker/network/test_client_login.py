@@ -14,6 +14,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from sparklog.broker.network.broker_client import TcpNetwork
+from sparklog.broker.network.client_login import AGAIN_PAUSE_S
 from sparklog.broker.network.login import BROKER_USER
 from sparklog.broker.network.service import FailedLogin
 from sparklog.broker.runtime.environment import Unreachable
@@ -234,6 +235,23 @@ def test_a_session_ends_unless_the_client_logs_in_again(caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_answers_before_a_further_login_reach_the_client_by_themselves() -> None:
+    async def story(secured: Secured) -> None:
+        peer = await Peer.connect(secured.at("SASL_PLAINTEXT"))
+        await peer.log_in(alice())
+        chosen = build_request(Api.SASL_HANDSHAKE, 1, mechanism="SCRAM-SHA-512")
+        for number, request in enumerate((metadata(), metadata(), chosen)):
+            peer.writer.write(frames.encode_request(request, number, "test"))
+        times_s = []
+        for _ in range(3):
+            await peer.frame()
+            times_s.append(time.monotonic())
+        assert times_s[2] - times_s[1] > AGAIN_PAUSE_S / 2
+        peer.writer.close()
+
+    serve(story, SASL_PLAIN)
+
+
 def test_the_holder_of_a_token_is_its_owner_until_the_token_expires(
     mechanism: str, tmp_path: Path
 ) -> None:
