@@ -106,12 +106,10 @@ def test_a_driver_that_comes_back_from_a_long_sleep_repeats_nothing(query: Query
     query.overtake_one_that_sleeps(query.check)
 
 
-@pytest.mark.parametrize(
-    "kills", [1, pytest.param(40, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
-)
-def test_a_driver_killed_at_random_moments_writes_each_record_once(
-    query: Query, kills: int
-) -> None:
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_a_driver_killed_at_random_moments_writes_each_record_once(query: Query) -> None:
+    kills = 40
     query.reads_a_topic(batches=3 * (kills + 1))
     seed = random.randrange(1 << 32)
     print(f"seed={seed}")
