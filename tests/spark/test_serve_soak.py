@@ -18,8 +18,8 @@ from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.spark.demo.brokers import out_of_order
 from sparklog.spark.demo.plain_client import PlainClient, read_everything
 from sparklog.spark.serve.broker_task import parent_of
-from tests.harness.client_gaps import longest_gaps
 from tests.harness.certificates import CertificateAuthority
+from tests.harness.client_gaps import longest_gaps
 from tests.harness.waiting import eventually
 from tests.peers.sparklog import DEADLINE_S, PROJECT, SERVE, SparklogCluster
 from tests.spark.standalone import daemon, family, free_port

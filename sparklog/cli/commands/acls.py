@@ -115,7 +115,7 @@ def configure(parser: CommandParser) -> None:
         "--resource-pattern-type",
         choices=[pattern.name.lower() for pattern in PatternType],
         default="literal",
-        help="how names are meant; any and match are not for --add (default literal)",
+        help="how names are meant; any and match are not for --add (default %(default)s)",
     )
     for option in ("allow", "deny"):
         _repeated(parser, f"{option}-principal", "User:NAME", f"{option} this user; User:* for all")

@@ -82,7 +82,7 @@ def configure(parser: CommandParser) -> None:
         choices=["read_committed", "read_uncommitted"],
         default="read_uncommitted",
         help="whether to print records of transactions that are open or aborted "
-        "(default read_uncommitted)",
+        "(default %(default)s)",
     )
     parser.add_argument(
         "--consumer-property",

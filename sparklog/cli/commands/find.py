@@ -38,7 +38,7 @@ def configure(parser: CommandParser) -> None:
         choices=KEY_FORMATS,
         default="string",
         help="how the key is written here; integer and long are four and eight bytes, "
-        "the highest first, as Kafka's serializers write them (default string)",
+        "the highest first, as Kafka's serializers write them (default %(default)s)",
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(

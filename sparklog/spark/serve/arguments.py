@@ -37,6 +37,8 @@ from sparklog.spark.serve.job import ServeJob
 from sparklog.spark.serve.security import add_security_options, serve_security
 from sparklog.store.open import open_store
 
+DEFAULTS = ServeJob(root="")
+"""The job without options: its fields say every default, here and in the help."""
 OWN_CONFIGS = {
     "node.id": "--first-broker-id",
     "broker.id": "--first-broker-id",
@@ -76,12 +78,16 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
     """Declare every option."""
     add_log_options(parser)
     parser.add_argument(
-        "--brokers", type=counting_number, default=3, metavar="N", help="how many (default 3)"
+        "--brokers",
+        type=counting_number,
+        default=DEFAULTS.brokers,
+        metavar="N",
+        help="how many (default %(default)s)",
     )
     parser.add_argument(
         "--first-broker-id", type=_broker_id, metavar="ID",
         help="the next ones count on; applications that serve one log need ids of their own "
-        "(default 1)",
+        f"(default {DEFAULTS.first_broker_id})",
     )  # fmt: skip
     parser.add_argument(
         "--application", metavar="NAME",
@@ -95,8 +101,8 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     network = parser.add_argument_group("network")
     _add_port(
-        network, "--port", 9092,
-        "of the first broker; the next ones count on, 0 takes free ports (default 9092)",
+        network, "--port", DEFAULTS.port,
+        "of the first broker; the next ones count on, 0 takes free ports (default %(default)s)",
     )  # fmt: skip
     network.add_argument(
         "--listen-host", metavar="HOST",
@@ -109,16 +115,16 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
         "all, this machine's address, on a cluster that by which an executor reaches the driver)",
     )  # fmt: skip
     _add_port(
-        network, "--control-port", 0,
+        network, "--control-port", DEFAULTS.control_port,
         "where the driver hears its brokers, for firewalls (default: a free one)",
     )  # fmt: skip
     _add_port(
-        network, "--metrics-port", 0,
+        network, "--metrics-port", DEFAULTS.metrics_port,
         "of the first broker's page for Prometheus; counts on as --port does, -1: no page "
         "(default: free ports)", lowest=-1,
     )  # fmt: skip
     _add_port(
-        network, "--connect-port", None,
+        network, "--connect-port", DEFAULTS.connect_port,
         "let Spark Connect's clients in there: their queries run beside the brokers, in the same "
         "application (default: nobody)",
     )  # fmt: skip
@@ -139,16 +145,17 @@ def _add_broker_options(parser: argparse.ArgumentParser) -> None:
         help="setting of every broker under Kafka's name; may be given more than once",
     )  # fmt: skip
     brokers.add_argument(
-        "--log-level", choices=("DEBUG", "INFO", "WARNING", "ERROR"), default="INFO",
-        help="of what brokers write to their executor's log (default INFO)",
+        "--log-level", choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+        default=DEFAULTS.log_level,
+        help="of what brokers write to their executor's log (default %(default)s)",
     )  # fmt: skip
     brokers.add_argument(
         "--ready-file", type=Path, metavar="PATH",
         help="write addresses there as JSON once all brokers serve, and whenever that changes",
     )  # fmt: skip
     brokers.add_argument(
-        "--drain-timeout", type=counting_number, default=30, metavar="S",
-        help="seconds for brokers to hand over at the end (default 30)",
+        "--drain-timeout", type=counting_number, default=DEFAULTS.drain_timeout_s, metavar="S",
+        help="seconds for brokers to hand over at the end (default %(default)s)",
     )  # fmt: skip
 
 
@@ -160,7 +167,7 @@ def _add_upkeep_options(parser: argparse.ArgumentParser) -> None:
         "(default: none)",
     )  # fmt: skip
     _add_port(
-        upkeep, "--jobs-metrics-port", 0,
+        upkeep, "--jobs-metrics-port", DEFAULTS.jobs_metrics_port,
         "of the page for Prometheus about these jobs, at the driver, -1: no page (default: a free "
         "port)", lowest=-1,
     )  # fmt: skip
