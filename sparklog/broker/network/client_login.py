@@ -35,8 +35,8 @@ LOGIN_APIS: Final = frozenset({Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
 """Requests that the login answers itself."""
 AGAIN_PAUSE_S: Final = 0.1
 """The pause before a client that logs in again gets its first answer. Java's client then reads one
-answer at a time. If TLS brings it two at once, it sleeps with the second in its buffer, until there
-are news from the network or 30 s have passed (`Selector.poll`; KAFKA-13559 is the same for sends).
+answer at a time. If TLS brings it two at once, it sleeps with the second in its buffer. It wakes up
+by news from the network, or after 30 s (`Selector.poll`; KAFKA-13559 is the same for sends).
 """
 
 

@@ -235,7 +235,7 @@ def test_a_session_ends_unless_the_client_logs_in_again(caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_answers_before_a_further_login_reach_the_client_by_themselves() -> None:
+def test_earlier_answers_arrive_before_those_of_a_further_login() -> None:
     async def story(secured: Secured) -> None:
         peer = await Peer.connect(secured.at("SASL_PLAINTEXT"))
         await peer.log_in(alice())
