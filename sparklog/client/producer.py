@@ -12,6 +12,7 @@ sparklog's own appenders do the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
@@ -133,7 +134,8 @@ class Producer:
             self.flush()
             return
         self._client.purge()
-        self._client.flush(POLL_S)
+        with suppress(KafkaException):  # the first error says more
+            self._client.flush(POLL_S)
 
     def send(
         self,

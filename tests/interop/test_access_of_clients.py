@@ -10,7 +10,6 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -277,21 +276,39 @@ def test_the_consumer_protocol_hides_topics_from_a_pattern(cluster: GuardedClust
 
 
 class Successes(threading.Thread):
-    """Repeats an action until its right is gone, and knows when it succeeded last."""
+    """Repeats an action until its right is gone or `end`, and knows when it succeeded last."""
 
     def __init__(self, action: Callable[[], object]) -> None:
         super().__init__(daemon=True)
         self._action = action
+        self._ended = threading.Event()
         self.count = 0
         self.last_s = 0.0
+        self.error: Exception | None = None
         self.start()
 
     def run(self) -> None:
-        with suppress(TopicAuthorizationFailed):
-            while True:
+        try:
+            while not self._ended.is_set():
                 if self._action():
                     self.last_s = time.monotonic()
                     self.count += 1
+        except Exception as error:
+            self.error = error
+
+    def end(self) -> None:
+        """Stop after the action under way."""
+        self._ended.set()
+        self.join(60)
+
+    def has_begun(self) -> bool:
+        """Return whether some actions succeeded; fails if one did not."""
+        assert self.error is None, self.error
+        return self.count > 20
+
+
+def knows_u(admin: Admin) -> bool:
+    return admin.topic_names() == ["u"]
 
 
 def test_a_revoked_acl_stops_live_clients_within_a_second(cluster: GuardedCluster) -> None:
@@ -299,19 +316,31 @@ def test_a_revoked_acl_stops_live_clients_within_a_second(cluster: GuardedCluste
     cluster.grant(GROUP, ANY_NAME, AclOperation.READ)  # librdkafka finds a coordinator in any case
     cluster.grant(CLUSTER, CLUSTER_NAME, AclOperation.ALTER)
     bootstrap = cluster.brokers.bootstrap
+    for address in bootstrap.split(","):
+        with Admin(address) as one_broker:
+            soon(partial(knows_u, one_broker), f"{address} knows the rights")
     with (
         Admin(bootstrap) as admin,
         Producer(bootstrap) as producer,
         Consumer(bootstrap) as consumer,
     ):
-        soon(lambda: admin.topic_names() == ["u"], "the topic is seen")
         soon(lambda: error_of(admin.acls) is None, "the client may change ACLs")
         consumer.assign({TopicPartition("u", 0): EARLIEST})
-        live = [Successes(lambda: producer.send("u", b"x").result(30)), Successes(consumer.poll)]
-        soon(lambda: all(one.count > 20 for one in live), "records flow")
-        admin.delete_acls([AclFilter(TOPIC, "u")])
-        revoked_s = time.monotonic()
+        live = [
+            Successes(lambda: producer.send("u", b"x").result(30)),
+            Successes(consumer.poll),
+        ]
+        try:
+            soon(lambda: all(one.has_begun() for one in live), "records flow")
+            admin.delete_acls([AclFilter(TOPIC, "u")])
+            revoked_s = time.monotonic()
+            for one in live:
+                one.join(30)
+        finally:
+            for one in live:
+                one.end()
         for one in live:
-            one.join(30)
-            assert not one.is_alive()
+            assert isinstance(one.error, TopicAuthorizationFailed)
             assert one.last_s - revoked_s < 1.0
+        with pytest.raises(TopicAuthorizationFailed):
+            producer.flush()

@@ -278,7 +278,7 @@ def test_versions_of_a_schema_fill_one_table(
     optional = ["null", "string"]
     one = register("t-value", ("a", "int"))
     two = register("t-value", ("a", "long"), ("b", optional))
-    other = register("other", ("a", "int"))
+    other = register("other", ("a", "string"))  # else it had the id of the first
     named = {"key": "__value_schema_id", "value": b"\1" + UUID(two.content.guid).bytes}
     values = [framed(one, b"\x02"), framed(two, b"\x04\x02\x02y"), framed(other, b"\x02"),
               b"bare!", b"\x06\x00", framed(two, b""), None]  # fmt: skip
