@@ -17,9 +17,10 @@ import pyarrow as pa
 
 from sparklog.cli.target import AdminTarget
 from sparklog.client.admin import Admin
-from sparklog.client.values import Committed, GroupDescription, GroupListing
+from sparklog.client.values import Committed, GroupDescription, GroupListing, ListedOffset
 from sparklog.cluster.log import Log
 from sparklog.cluster.metadata.image import Topic
+from sparklog.core.errors import SparklogError
 from sparklog.core.types import TopicPartition
 from sparklog.spark.schedule.history import JobHistory
 
@@ -113,3 +114,19 @@ class ClusterView(Protocol):
 
     def close(self) -> None:
         """Release connections and threads."""
+
+
+def offsets_of(
+    answers: Mapping[TopicPartition, ListedOffset | SparklogError],
+) -> dict[TopicPartition, int]:
+    """Return the offset that was found in each partition.
+
+    Raises:
+        SparklogError: the first partition's error, if one has no answer.
+    """
+    found = {}
+    for tp, answer in answers.items():
+        if isinstance(answer, SparklogError):
+            raise answer
+        found[tp] = answer.offset
+    return found

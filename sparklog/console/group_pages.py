@@ -18,7 +18,7 @@ from sparklog.client.values import (
     GroupDescription,
     ListedOffset,
 )
-from sparklog.console.cluster_view import ClusterView
+from sparklog.console.cluster_view import ClusterView, offsets_of
 from sparklog.console.name_filter import FILTER, matching_names
 from sparklog.console.resources import PAGE, BoundedValues, FieldSpec, PageResource, RowPage
 from sparklog.core.errors import InvalidRequest, SparklogError
@@ -184,8 +184,8 @@ def planned_offsets(
     chosen = [tp for tp in committed if topic in ("", tp.topic)]
     if not chosen:
         raise InvalidRequest(f"the group has no committed offset there. topic={topic or 'any'}")
-    starts = _found(admin.offsets(dict.fromkeys(chosen, EARLIEST)))
-    ends = _found(admin.offsets(dict.fromkeys(chosen, LATEST)))
+    starts = offsets_of(admin.offsets(dict.fromkeys(chosen, EARLIEST)))
+    ends = offsets_of(admin.offsets(dict.fromkeys(chosen, LATEST)))
     match values.text("to"):
         case "earliest":
             return starts
@@ -209,24 +209,13 @@ def _at_time(
         raise InvalidRequest(
             f"value is a time such as 2026-01-31T23:59:59, not {text!r}"
         ) from error
-    found = _found(admin.offsets(dict.fromkeys(chosen, max(0, time_ms))))
+    found = offsets_of(admin.offsets(dict.fromkeys(chosen, max(0, time_ms))))
     return {tp: at if at >= 0 else ends[tp] for tp, at in found.items()}
 
 
 def _number(text: str) -> int:
     FieldSpec("value", "", "integer", least=-(2**62), most=2**62).check(text)
     return int(text)
-
-
-def _found(
-    answers: Mapping[TopicPartition, ListedOffset | SparklogError],
-) -> dict[TopicPartition, int]:
-    found = {}
-    for tp, answer in answers.items():
-        if isinstance(answer, SparklogError):
-            raise answer
-        found[tp] = answer.offset
-    return found
 
 
 PAGES: Final = (

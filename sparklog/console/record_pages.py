@@ -16,15 +16,20 @@ import pyarrow as pa
 
 from sparklog.cli.commands.group_reset import datetime_ms
 from sparklog.cli.console.record_format import timestamp_type_name
-from sparklog.client.values import EARLIEST, LATEST, ListedOffset
-from sparklog.console.cluster_view import RECORD_COLUMNS, Arrival, ClusterView, PartitionRange
+from sparklog.client.values import EARLIEST, LATEST
+from sparklog.console.cluster_view import (
+    RECORD_COLUMNS,
+    Arrival,
+    ClusterView,
+    PartitionRange,
+    offsets_of,
+)
 from sparklog.console.payloads import DECODERS, PREVIEW_BYTES, SHOWN_BYTES, shown_payload
 from sparklog.console.pinned_records import PinnedRecords
 from sparklog.console.resources import ROWS_MAX, BoundedValues, FieldSpec, PageResource
 from sparklog.core.errors import (
     InvalidRequest,
     OffsetOutOfRange,
-    SparklogError,
     UnknownTopicOrPartition,
 )
 from sparklog.core.terminal_text import printable
@@ -177,11 +182,11 @@ def _known_offsets(
     values: BoundedValues,
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]:
     """Return the log starts, the ends, and the offsets of the wanted time."""
-    firsts = _offsets(look(dict.fromkeys(chosen, EARLIEST)))
-    ends = _offsets(look(dict.fromkeys(chosen, LATEST)))
+    firsts = offsets_of(look(dict.fromkeys(chosen, EARLIEST)))
+    ends = offsets_of(look(dict.fromkeys(chosen, LATEST)))
     if values.text("from") != "time":
         return firsts, ends, {}
-    return firsts, ends, _offsets(look(dict.fromkeys(chosen, _time_of(values.text("at")))))
+    return firsts, ends, offsets_of(look(dict.fromkeys(chosen, _time_of(values.text("at")))))
 
 
 def list_records(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
@@ -234,17 +239,6 @@ def _partitions(topic: str, count: int, only: int | None) -> list[TopicPartition
             f"no such partition. topic={topic} partition={only} partitions={count}"
         )
     return [TopicPartition(topic, only)]
-
-
-def _offsets(
-    answers: Mapping[TopicPartition, ListedOffset | SparklogError],
-) -> dict[TopicPartition, int]:
-    found = {}
-    for tp, answer in answers.items():
-        if isinstance(answer, SparklogError):
-            raise answer
-        found[tp] = answer.offset
-    return found
 
 
 def _time_of(text: str) -> int:

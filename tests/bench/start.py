@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import statistics
 import subprocess
@@ -20,6 +19,7 @@ from pathlib import Path
 from time import monotonic
 
 from tests.bench.common.process_memory import descendants
+from tests.harness.processor_time import WITH_ENDED_CHILDREN, processor_seconds
 
 KINDS = (
     ("org.apache.spark.executor", "executors (JVM)"),
@@ -30,7 +30,6 @@ KINDS = (
 """Words of a command line, and the kind of process they mark; others are of the driver's Python."""
 DRIVER = "driver (Python)"
 STOP_S = 60
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +72,11 @@ def _cpu_s(ancestor: int) -> dict[str, float]:
     for pid in {ancestor, *descendants(ancestor)}:
         try:
             command = Path(f"/proc/{pid}/cmdline").read_text()
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            seconds = processor_seconds(pid, WITH_ENDED_CHILDREN)
         except OSError:
             continue
         kind = next((kind for word, kind in KINDS if word in command), DRIVER)
-        # Of itself and of its children that have ended, each in user and system mode.
-        found[kind] = found.get(kind, 0.0) + sum(map(int, fields[11:15])) / TICKS_PER_S
+        found[kind] = found.get(kind, 0.0) + seconds
     return found
 
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -17,6 +16,12 @@ from sparklog.sql.key_state import newest_record
 from sparklog.sql.topics import RootTopics
 from tests.cli.conftest import Cli
 from tests.harness.log_records import batch
+from tests.harness.processor_time import processor_seconds
+from tests.harness.waiting import eventually
+
+STARTED_CPU_S = 4.0
+"""Processor time that a process uses only in a query: it starts in less than two seconds of it."""
+START_TIMEOUT_S = 60.0
 
 
 @pytest.fixture
@@ -121,7 +126,9 @@ def test_an_interrupt_stops_a_query_at_once(filled: Cli) -> None:
     running = subprocess.Popen(
         [*command, "sql", endless], env={**os.environ, "SPARKLOG_ROOT": filled.root}
     )
-    time.sleep(3)  # the signal is to meet a running query
+    eventually(
+        lambda: processor_seconds(running.pid) > STARTED_CPU_S, "the query runs", START_TIMEOUT_S
+    )
     running.send_signal(signal.SIGINT)
     assert running.wait(timeout=20) == 130
 

@@ -7,7 +7,6 @@ chance. So the share comes from counts: the brokers' decisions, times what one d
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -39,6 +38,7 @@ from tests.bench.common.rounds import turns
 from tests.bench.common.side import Side
 from tests.bench.common.sparklog_side import SparklogSide, total
 from tests.bench.common.targets import CostAtMost
+from tests.harness.processor_time import processor_seconds
 from tests.peers.sparklog import LAUNCHER
 
 GROUP = "ACL checks"
@@ -103,13 +103,8 @@ def _decision_seconds() -> float:
 
 
 def _processor_seconds(pids: Sequence[int]) -> float:
-    """Return the user's and the system's time that processes have used since they began."""
-    ticks = 0
-    for pid in pids:
-        _, _, fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
-        user, system = fields.split()[11:13]
-        ticks += int(user) + int(system)
-    return ticks / os.sysconf("SC_CLK_TCK")
+    """Return the processor time that all these processes have used since they began."""
+    return sum(map(processor_seconds, pids))
 
 
 def _acls() -> list[AclBinding]:
