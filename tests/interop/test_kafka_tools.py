@@ -60,6 +60,17 @@ def test_topics_and_settings(tool: KafkaTools, topic: str) -> None:
     assert sum("(id: " in line for line in versions) == 2
 
 
+def test_levels_of_features_are_described_and_finalized(tool: KafkaTools) -> None:
+    described = [line.split() for line in tool("FeatureCommand", "describe")]
+    (own,) = (words for words in described if "sparklog.version" in words)
+    assert own[2:8] == [
+        *("SupportedMinVersion:", "1", "SupportedMaxVersion:", "2"),
+        *("FinalizedVersionLevel:", "2"),
+    ]
+    again = tool("FeatureCommand", "upgrade", "--feature", "sparklog.version=2")
+    assert again == ["sparklog.version was upgraded to 2."]
+
+
 def test_settings_of_one_broker(tool: KafkaTools, cli_at: Callable[[str], Cli]) -> None:
     entity = ("--entity-type", "brokers", "--entity-name", "2")
     tool("ConfigCommand", "--alter", *entity, "--add-config", "max.connections=500")
