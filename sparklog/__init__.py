@@ -5,7 +5,8 @@ log.create_topic("flights", partitions=3)
 log.partition("flights", 0).append([pyarrow.record_batch({"value": [b"hello"]})])
 
 `query(log, "SELECT …")` is SQL over topics. `Admin`, `Producer` and `Consumer` reach the brokers
-that serve a log. They are imported at their first use, so a log under a root needs no Kafka client.
+that serve a log. Each name is imported at its first use. So a log under a root needs no Kafka
+client, and commands load only what they use.
 """
 
 from __future__ import annotations
@@ -13,17 +14,16 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from sparklog.cluster.log import Log, open_log
-from sparklog.cluster.metadata.image import Topic
-from sparklog.core.errors import SparklogError
-from sparklog.core.types import TopicPartition
-from sparklog.log.partition.partition_log import PartitionLog
-from sparklog.log.segment.segment import CommitKey
-
 if TYPE_CHECKING:
     from sparklog.client.admin import Admin
     from sparklog.client.consumer import Consumer
     from sparklog.client.producer import Producer
+    from sparklog.cluster.log import Log, open_log
+    from sparklog.cluster.metadata.image import Topic
+    from sparklog.core.errors import SparklogError
+    from sparklog.core.types import TopicPartition
+    from sparklog.log.partition.partition_log import PartitionLog
+    from sparklog.log.segment.segment import CommitKey
 
 __all__ = [
     "Admin",
@@ -41,14 +41,21 @@ __all__ = [
 
 _MODULES = {
     "Admin": "sparklog.client.admin",
+    "CommitKey": "sparklog.log.segment.segment",
     "Consumer": "sparklog.client.consumer",
+    "Log": "sparklog.cluster.log",
+    "PartitionLog": "sparklog.log.partition.partition_log",
     "Producer": "sparklog.client.producer",
+    "SparklogError": "sparklog.core.errors",
+    "Topic": "sparklog.cluster.metadata.image",
+    "TopicPartition": "sparklog.core.types",
+    "open_log": "sparklog.cluster.log",
     "query": "sparklog.sql.query",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name that is not needed by everybody."""
+    """Import a public name at its first use."""
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

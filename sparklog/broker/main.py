@@ -260,10 +260,12 @@ def _spare_the_collector() -> None:
     """Keep what was imported and made so far out of garbage collection.
 
     Python's collector looks at all old objects every so often. With Arrow, numba and Spark loaded
-    that holds up every client for a tenth of a second. Garbage of requests is still collected.
+    that holds up every client for a tenth of a second. Garbage of requests is still collected,
+    also where the start paused the collector.
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
 
 

@@ -22,7 +22,7 @@ from pyspark.sql.window import Window
 
 from sparklog.cluster.log import open_log
 from sparklog.core.errors import InvalidRequest
-from sparklog.spark.access.log_access import parse_root
+from sparklog.spark.access.log_options import parse_root
 from sparklog.spark.access.sql_names import quoted, spare_name
 from sparklog.spark.materialize.commit import UPSERT, TableCommit, check_origin, next_starts
 from sparklog.spark.materialize.rows import BAD, classified, dead_column, table_rows

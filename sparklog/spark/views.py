@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 
 from sparklog.core.errors import InvalidRequest
 from sparklog.core.topic_names import LISTED_AS_INTERNAL
-from sparklog.spark.access.log_access import parse_root, shared_log
+from sparklog.spark.access.log_access import shared_log
+from sparklog.spark.access.log_options import parse_root
 from sparklog.spark.source.schema import full_schema
 
 TABLE: Final = "sparklog"

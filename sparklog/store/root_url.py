@@ -51,6 +51,19 @@ def scheme_of(root: str) -> str:
     return found[1].lower() if found else ""
 
 
+def refuse_memory(root: str) -> None:
+    """Refuse a root that the processes of a Spark application cannot share.
+
+    Raises:
+        InvalidConfig: `memory://`.
+    """
+    if scheme_of(root) == "memory":
+        raise InvalidConfig(
+            "a log in memory lives in one process, and Spark runs several; use a folder or "
+            f"s3://bucket/prefix. root={root}"
+        )
+
+
 def parse_root_url(root: str) -> RootUrl:
     """Split `root` into its parts.
 

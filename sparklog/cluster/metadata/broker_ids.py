@@ -12,30 +12,15 @@ Decision 75.
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import BrokerIdsRecord, Record
+from sparklog.core.application_names import BROKER_ID_MAX, check_application
 from sparklog.core.errors import InvalidRequest
 
 BLOCK: Final = 100
 """Ids between the beginnings of two blocks, to which an application may grow."""
-BROKER_ID_MAX: Final = 2**31 - 1
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-
-def check_application(name: str) -> None:
-    """Reject a name that is no plain word.
-
-    Raises:
-        InvalidRequest: it is empty, too long, or has other characters.
-    """
-    if NAME.fullmatch(name) is None:
-        raise InvalidRequest(
-            "the name of an application has up to 100 letters, digits, '.', '_' and '-', and "
-            f"begins with a letter or digit. application={name!r}"
-        )
 
 
 def ids_of(image: MetadataImage, application: str) -> range:

@@ -25,7 +25,7 @@ from pyarrow import json as arrow_json
 from sparklog.cluster.log import Log
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.shipped_files import shipped_folder
-from sparklog.spark.access.log_access import ROOT_VARIABLE
+from sparklog.spark.access.log_options import ROOT_VARIABLE
 from sparklog.spark.demo.flights import event_times, table_of
 from sparklog.spark.demo.processes import Child, Children, Submitter, shown
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from sparklog.core.errors import InvalidConfig, InvalidRequest
-from sparklog.spark.access.log_access import ROOT_VARIABLE, parse_root
+from sparklog.spark.access.log_options import ROOT_VARIABLE, parse_root
 from sparklog.spark.jobs.metrics_option import add_metrics_option
 from sparklog.spark.jobs.streaming import StreamPace
 

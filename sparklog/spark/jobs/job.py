@@ -65,6 +65,61 @@ OpenSession = Callable[[Mapping[str, str]], SparkSession]
 """Returns the session, started with some configuration; nothing starts before it is called."""
 
 
+class SparkStart:
+    """Starts Spark for a job, at the first call, and stops it after the job. An `OpenSession`."""
+
+    def __init__(
+        self,
+        name: str,
+        log: Callable[[], Path | None],
+        submitted_with: Callable[[SparkContext], None],
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            name: of the application.
+            log: returns the file for the output of a JVM that is to start; None: no file.
+            submitted_with: called with the context that starts under spark-submit.
+        """
+        self._name = name
+        self._log = log
+        self._submitted_with = submitted_with
+        self._context: SparkContext | None = None
+        self._session: SparkSession | None = None
+
+    def __call__(self, conf: Mapping[str, str]) -> SparkSession:
+        """Return the session, started with some configuration."""
+        started = self._context is not None
+        self._session = job_session(self._name, conf, None if started else self._log())
+        if not started:
+            self._has_started(self._session.sparkContext)
+        return self._session
+
+    def context(self, conf: Mapping[str, str]) -> SparkContext:
+        """Return the context alone, started with some configuration.
+
+        A session has its JVM load Spark SQL, which takes a start of brokers three seconds.
+        """
+        context = job_context(self._name, conf, self._log())
+        self._has_started(context)
+        return context
+
+    def stop(self) -> None:
+        """Stop Spark, if it has started."""
+        running = self._session or self._context
+        if running is None:
+            return
+        try:
+            running.stop()
+        except (Py4JError, PySparkException, OSError):
+            pass  # the JVM is gone already, for example by the same Ctrl-C
+
+    def _has_started(self, context: SparkContext) -> None:
+        self._context = context
+        if submitted():
+            self._submitted_with(context)
+
+
 class JobArguments(Protocol):
     """The common fields of every job's parsed command line."""
 
@@ -110,7 +165,7 @@ class JobTerminated(Exception):
 def run_job(
     name: str,
     parse: Callable[[Sequence[str]], Job],
-    body: Callable[[Job, OpenSession, JobProgress], JobReport],
+    body: Callable[[Job, SparkStart, JobProgress], JobReport],
     argv: Sequence[str] | None = None,
     *,
     ends_with_jvm: bool = True,
@@ -136,19 +191,18 @@ def run_job(
     report: JobReport | None = None
     code = FAILED
     previous = signal.signal(signal.SIGTERM, _terminate)
-    sessions: list[SparkSession] = []
     ends, folders = ExitStack(), ExitStack()
 
-    def open_session(conf: Mapping[str, str]) -> SparkSession:
-        log = _spark_log(folders, lambda: code == FAILED, progress)
-        sessions.append(job_session(name, conf, log))
-        if ends_with_jvm and submitted():
-            ends.enter_context(JvmShutdown(sessions[0], END_TIMEOUT_S, terminate_main_thread))
-        return sessions[0]
+    def submitted_with(context: SparkContext) -> None:
+        if ends_with_jvm:
+            ends.enter_context(JvmShutdown(context, END_TIMEOUT_S, terminate_main_thread))
 
+    spark = SparkStart(
+        name, lambda: _spark_log(folders, lambda: code == FAILED, progress), submitted_with
+    )
     try:
         job = parse(words)
-        report = body(job, open_session, progress)
+        report = body(job, spark, progress)
         progress.close()
         # spark-submit mixes standard error into the output: there, records are left alone.
         if not (report.printed and submitted()):
@@ -172,7 +226,7 @@ def run_job(
         progress.close()
         signal.signal(signal.SIGTERM, previous)
         ends.close()
-    _stop(sessions)
+    spark.stop()
     folders.close()
     path = None if code == MISUSED else metrics_file(words)
     if path is not None:
@@ -197,6 +251,20 @@ def job_session(name: str, conf: Mapping[str, str], log: Path | None = None) -> 
     Settings of spark-submit's command line go before a job's own choice. A JVM that is made here
     writes its output to `log`; None leaves that to the terminal.
     """
+    builder = SparkSession.builder.appName(name)
+    for key, value in _job_settings(conf, log).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def job_context(name: str, conf: Mapping[str, str], log: Path | None = None) -> SparkContext:
+    """Return the context of a job without a session, with settings as `job_session`'s."""
+    settings = _job_settings(conf, log)
+    return SparkContext.getOrCreate(SparkConf().setAppName(name).setAll(list(settings.items())))
+
+
+def _job_settings(conf: Mapping[str, str], log: Path | None) -> dict[str, str]:
+    """Start the JVM, if none runs, and return the settings of the job's context."""
     settings = {**SESSION_CONF, **conf}
     use_this_python()
     if submitted():
@@ -207,10 +275,7 @@ def job_session(name: str, conf: Mapping[str, str], log: Path | None = None) -> 
     if SparkContext._active_spark_context is None:  # noqa: SLF001 - Python has no other way
         master = settings.get("spark.master") or given.get("spark.master", "local[*]")
         settings |= stay_on_loopback(str(master), given)
-    builder = SparkSession.builder.appName(name)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return settings
 
 
 def failure_line(error: BaseException) -> str:
@@ -271,11 +336,3 @@ def _leave_metrics(
         write(path, name.removeprefix("sparklog "), code, report, seconds)
     except OSError as error:
         print(f"warning: no metrics: {failure_line(error)}", file=sys.stderr, flush=True)
-
-
-def _stop(sessions: Sequence[SparkSession]) -> None:
-    for session in sessions:
-        try:
-            session.stop()
-        except (Py4JError, PySparkException, OSError):
-            pass  # the JVM is gone already, for example by the same Ctrl-C

@@ -24,7 +24,6 @@ from typing import Any, Final, TextIO
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql import SparkSession
 
 from sparklog.core.clock import SYSTEM_CLOCK
 
@@ -52,16 +51,16 @@ class JvmShutdown:
     """Holds up the JVM's end until work is done; a context manager."""
 
     def __init__(
-        self, spark: SparkSession, timeout_s: int, notify: Callable[[], None] | None = None
+        self, context: SparkContext, timeout_s: int, notify: Callable[[], None] | None = None
     ) -> None:
         """Hold up the end of the JVM, and call `notify` when it has begun.
 
         Args:
-            spark: a session of the JVM.
+            context: of the JVM.
             timeout_s: the longest delay of its end, in seconds.
             notify: called in a thread of Py4J.
         """
-        self._spark = spark
+        self._context = context
         self._timeout_s = timeout_s
         self._hook = _Hook(timeout_s, notify)
         self._hooks: Any = None
@@ -74,7 +73,7 @@ class JvmShutdown:
 
     def __enter__(self) -> JvmShutdown:
         """Begin to listen."""
-        gateway: Any = self._spark.sparkContext._gateway  # noqa: SLF001 - Python has no other way
+        gateway: Any = self._context._gateway  # noqa: SLF001 - Python has no other way
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         seconds = gateway.jvm.java.util.concurrent.TimeUnit.SECONDS
         # Each call makes the hook another object to Java. A thread that is never started keeps its

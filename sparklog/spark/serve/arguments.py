@@ -15,11 +15,10 @@ from sparklog.broker.network.listener_sockets import EVERY_INTERFACE
 from sparklog.broker.network.listeners import PORT_MAX
 from sparklog.broker.runtime.async_store import unforced_store
 from sparklog.broker.runtime.diagnostics import LOG_VARIABLE, parse_log_levels
-from sparklog.cluster.metadata.broker_ids import BROKER_ID_MAX, check_application
+from sparklog.core.application_names import BROKER_ID_MAX, check_application
 from sparklog.core.config.broker import parse_broker_configs
 from sparklog.core.config.security import refuse_inline_secrets
 from sparklog.core.errors import InvalidRequest
-from sparklog.spark.access.log_access import refuse_memory
 from sparklog.spark.jobs.arguments import (
     JobParser,
     add_log_options,
@@ -36,6 +35,7 @@ from sparklog.spark.serve.broker_slots import RESOURCE, RESOURCE_AMOUNT
 from sparklog.spark.serve.job import ServeJob
 from sparklog.spark.serve.security import add_security_options, serve_security
 from sparklog.store.open import open_store
+from sparklog.store.root_url import refuse_memory
 
 DEFAULTS = ServeJob(root="")
 """The job without options: its fields say every default, here and in the help."""

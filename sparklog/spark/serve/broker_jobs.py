@@ -14,10 +14,9 @@ from threading import Event, Thread
 from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark import RDD, inheritable_thread_target
+from pyspark import RDD, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.resource import ResourceProfile, ResourceProfileBuilder, TaskResourceRequests
-from pyspark.sql import SparkSession
 
 from sparklog.core.backoff import Backoff
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
@@ -42,14 +41,14 @@ class BrokerJob:
 
     def __init__(
         self,
-        spark: SparkSession,
+        context: SparkContext,
         plan: BrokerPlan,
         profile: ResourceProfile | None,
         tell: Tell,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Run `plan`; nothing starts before `start`."""
-        self._spark = spark
+        self._context = context
         self._plan = plan
         self._profile = profile
         self._tell = tell
@@ -60,8 +59,7 @@ class BrokerJob:
 
     def start(self) -> None:
         """Submit the job, in a thread of its own."""
-        run = inheritable_thread_target(self._spark)(self._run)
-        self._thread = Thread(target=run, name=self.group, daemon=True)
+        self._thread = Thread(target=self._run, name=self.group, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -71,9 +69,9 @@ class BrokerJob:
     def cancel(self) -> None:
         """End what still runs. Spark kills the process some two seconds later."""
         try:
-            self._spark.sparkContext.cancelJobGroup(self.group)
+            self._context.cancelJobGroup(self.group)
         except (Py4JError, PySparkException, OSError):
-            pass  # the session is gone, and the job with it
+            pass  # Spark is gone, and the job with it
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread's end; returns whether it has ended."""
@@ -106,14 +104,14 @@ class BrokerJob:
     def _submit(self) -> tuple[str, str]:
         name = f"sparklog broker {self._plan.broker_id}"
         try:
-            context = self._spark.sparkContext
+            context = self._context
             context.setJobGroup(self.group, name, interruptOnCancel=True)
             context.setLocalProperty("spark.scheduler.pool", self.group)
             outcomes: list[tuple[str, str]] = self._task().collect()
         except (Py4JError, PySparkException, OSError) as error:
             return KILLED, failure_line(error)
         except AttributeError:  # PySpark's way to say so
-            return FAILED, "the session has ended"
+            return FAILED, "Spark has ended"
         return outcomes[0]
 
     def _task(self) -> RDD[tuple[str, str]]:
@@ -121,7 +119,7 @@ class BrokerJob:
 
         As rows of a table, each JVM would load Spark SQL first, and compile a loop for one row.
         """
-        one = self._spark.sparkContext.parallelize([self._plan.broker_id], 1)
+        one = self._context.parallelize([self._plan.broker_id], 1)
         task = one.mapPartitions(task_of(self._plan))
         return task if self._profile is None else task.withResources(self._profile)
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
-from sparklog.cluster.log import open_log
 from sparklog.spark.jobs.addresses import Place, outward_address, place_of
 from sparklog.spark.schedule.schedule import Schedule
 from sparklog.spark.serve.broker_plan import (
@@ -17,6 +17,9 @@ from sparklog.spark.serve.broker_plan import (
     ControlPoint,
     MoreListener,
 )
+
+JOBS_STOP_TIMEOUT_S: Final = 15.0
+"""For upkeep jobs to end, and for brokers to take what the jobs' history says of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,8 @@ class ServeJob:
         """
         if self.application is None:
             return self
+        from sparklog.cluster.log import open_log  # noqa: PLC0415 - most starts need none
+
         with open_log(self.root) as log:
             ids = log.take_broker_ids(self.application, self.brokers)
         return replace(self, first_broker_id=ids.start)

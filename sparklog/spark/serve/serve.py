@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -26,7 +27,7 @@ from sparklog.core.errors import InvalidRequest, Unavailable
 from sparklog.log.kernels import compile_kernels, kernels_are_kept
 from sparklog.spark.jobs.addresses import ALL, LOOPBACK, is_local
 from sparklog.spark.jobs.jars import delta_conf
-from sparklog.spark.jobs.job import OpenSession, submitted, submitted_conf, tell_report
+from sparklog.spark.jobs.job import SparkStart, submitted, submitted_conf, tell_report
 from sparklog.spark.jobs.jvm_shutdown import JvmShutdown, spare_executors
 from sparklog.spark.jobs.progress import JobProgress
 from sparklog.spark.jobs.session import DRIVER_BIND_ADDRESS, DRIVER_HOST
@@ -46,7 +47,7 @@ from sparklog.spark.serve.broker_slots import (
 )
 from sparklog.spark.serve.console_lines import Telling, brokers_text, compiling, started, starting
 from sparklog.spark.serve.control_channel import ControlServer
-from sparklog.spark.serve.job import ServeJob, ServeReport
+from sparklog.spark.serve.job import JOBS_STOP_TIMEOUT_S, ServeJob, ServeReport
 from sparklog.spark.serve.spark_secrets import (
     CONNECT_VARIABLE,
     authenticated_conf,
@@ -54,7 +55,10 @@ from sparklog.spark.serve.spark_secrets import (
     connect_token,
 )
 from sparklog.spark.serve.state import Notice, Serving
-from sparklog.spark.serve.upkeep import STOP_TIMEOUT_S, Upkeep
+
+if TYPE_CHECKING:
+    from sparklog.spark.schedule.schedule import Schedule
+    from sparklog.spark.serve.upkeep import Upkeep
 
 LOOK_INTERVAL_S = 0.5
 ADVICE_AFTER_S = 30.0
@@ -64,10 +68,10 @@ OF_JOBS = -1
 """In place of a broker's id, in events about upkeep jobs."""
 
 
-def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, JobProgress], ServeReport]:
+def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, SparkStart, JobProgress], ServeReport]:
     """Return the job's body, with what a broker's task runs."""
 
-    def serve(job: ServeJob, open_session: OpenSession, progress: JobProgress) -> ServeReport:
+    def serve(job: ServeJob, spark: SparkStart, progress: JobProgress) -> ServeReport:
         job = job.with_ids_of_log()
         master = master_of(job)
         with ExitStack() as stack:
@@ -92,16 +96,18 @@ def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, JobProgre
                     token = connect_token(SYSTEM_ENTROPY)
                 _start_spark(conf, own, telling, token)
                 conf |= authenticated_conf(SYSTEM_ENTROPY)
-            spark = open_session(conf)
+            context = spark.context(conf)
             # Before the folder goes that its executors work in.
             stack.callback(spark.stop)
             telling.say(started(progress.elapsed_s(), job.broker_ids))
             if job.connect_port is not None and own is not None:
                 telling.say(connect_address(job.connect_port, token.get(CONNECT_VARIABLE)))
-            server = _Launcher(job, entry, spark, master, progress, telling)
-            jvm_end = stack.enter_context(JvmShutdown(spark, _end_timeout_s(job)))
+            server = _Launcher(job, entry, context, master, progress, telling)
+            jvm_end = stack.enter_context(JvmShutdown(context, _end_timeout_s(job)))
             with StopRequest() as request:
                 server.start()
+                if job.schedule is not None:
+                    server.schedule_jobs(job.schedule, spark(conf))
                 server.run(lambda: request.exit_code is not None or jvm_end.came)
                 drained = server.drain()
                 report = ServeReport(
@@ -132,7 +138,7 @@ def _start_spark(
 
 
 def _end_timeout_s(job: ServeJob) -> int:
-    jobs_s = round(STOP_TIMEOUT_S) if job.schedule is not None else 0
+    jobs_s = round(JOBS_STOP_TIMEOUT_S) if job.schedule is not None else 0
     return job.drain_timeout_s + jobs_s + 5
 
 
@@ -150,7 +156,7 @@ class _Launcher:
         self,
         job: ServeJob,
         entry: BrokerEntry,
-        spark: SparkSession,
+        context: SparkContext,
         master: str,
         progress: JobProgress,
         telling: Telling,
@@ -158,10 +164,10 @@ class _Launcher:
         self._job = job
         self._say = telling.say
         self._say_waiting = telling.say_waiting
-        self._spark = spark
+        self._context = context
         self._progress = progress
         self._events: SimpleQueue[tuple[int, Mapping[str, Any]]] = SimpleQueue()
-        self._conf = dict(spark.sparkContext.getConf().getAll())
+        self._conf = dict(context.getConf().getAll())
         self._claim = claim_of(master, self._conf, job.brokers)
         self._slots_each = slots_each(master, self._conf)
         self._executors = executors_of(master, self._conf) or 0
@@ -172,17 +178,26 @@ class _Launcher:
         self._serving = Serving(plan.broker_id for plan in plans)
         self._advised = False
         profile = profile_of(self._claim)
-        self._jobs = [BrokerJob(spark, plan, profile, self._tell) for plan in plans]
+        self._jobs = [BrokerJob(context, plan, profile, self._tell) for plan in plans]
+        self._jobs_host = job.place(master).listen_host
         self._upkeep: Upkeep | None = None
-        if job.schedule is not None:
-            port = job.jobs_metrics_port
-            page = (job.place(master).listen_host, port) if port >= 0 else None
-            self._upkeep = Upkeep(job.schedule, job.root, spark, self._tell_of_jobs, page)
 
     def start(self) -> None:
         """Submit the brokers."""
         for one in self._jobs:
             one.start()
+
+    def schedule_jobs(self, schedule: Schedule, spark: SparkSession) -> None:
+        """Have upkeep jobs run once the brokers serve.
+
+        Raises:
+            OSError: the address of the jobs' metrics page cannot be had.
+        """
+        from sparklog.spark.serve.upkeep import Upkeep  # noqa: PLC0415 - others start faster
+
+        port = self._job.jobs_metrics_port
+        page = (self._jobs_host, port) if port >= 0 else None
+        self._upkeep = Upkeep(schedule, self._job.root, spark, self._tell_of_jobs, page)
 
     def run(self, asked_to_end: Callable[[], bool]) -> None:
         """Report events until the end is asked for.
@@ -201,7 +216,7 @@ class _Launcher:
             if self._serving.refused:
                 self.drain()
                 raise InvalidRequest("a broker refuses its settings: see its line above")
-            if not _alive(self._spark):
+            if not _alive(self._context):
                 raise Unavailable("Spark has ended, and its brokers with it; see Spark's log")
 
     def drain(self) -> int:
@@ -283,7 +298,7 @@ class _Launcher:
         return ControlPoint(host, self._control.start(bind, self._job.control_port), token)
 
     def _slots(self) -> Slots:
-        context: Any = self._spark.sparkContext
+        context: Any = self._context
         known = context._jsc.sc().getExecutorMemoryStatus().size() - 1  # noqa: SLF001 - as above
         executors = max(1, known)  # the driver counts as one, and is the only one in local mode.
         # Spark's parallelism is 2 at least, however few slots there are.
@@ -291,9 +306,8 @@ class _Launcher:
         return Slots(executors, each)
 
 
-def _alive(spark: SparkSession) -> bool:
+def _alive(context: Any) -> bool:
     try:
-        context: Any = spark.sparkContext
         return not context._jsc.sc().isStopped()  # noqa: SLF001 - Python has no other way
     except (Py4JError, PySparkException, OSError, AttributeError):
         return False

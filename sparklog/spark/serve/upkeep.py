@@ -34,6 +34,7 @@ from sparklog.spark.schedule.requests import application_name
 from sparklog.spark.schedule.run import PoolSession
 from sparklog.spark.schedule.runner import ScheduledJobs
 from sparklog.spark.schedule.schedule import Schedule
+from sparklog.spark.serve.job import JOBS_STOP_TIMEOUT_S
 
 logger = logging.getLogger(__name__)
 
@@ -90,8 +91,6 @@ BEGIN_AFTER_S: Final = 60.0
 """Jobs need no brokers, but their history may be led: they wait for brokers, and not for ever."""
 GIVE_WAY_AFTER_S: Final = 10.0
 """An executor of this machine is back in less."""
-STOP_TIMEOUT_S: Final = 15.0
-"""For jobs to end, and for brokers to take what their history says of that."""
 
 
 class BrokerWait:
@@ -173,7 +172,7 @@ class Upkeep:
     def stop(self) -> bool:
         """End what runs; returns whether all has ended in time."""
         self._warm_up.stop()
-        ended = not self._begun or self._jobs.stop(STOP_TIMEOUT_S)
+        ended = not self._begun or self._jobs.stop(JOBS_STOP_TIMEOUT_S)
         # Last, so that the sender of a run that was taken meanwhile gets a record of its end. The
         # sender of a very recent request, not yet known to be ours, gives up by itself.
         self._requests.stop(0.0)

@@ -34,7 +34,7 @@ from sparklog.client.security import SecuritySettings
 from sparklog.core.config.model import INT_MAX
 from sparklog.core.config.topic import TOPIC_SETTINGS
 from sparklog.core.errors import InvalidConfig, InvalidRequest
-from sparklog.spark.access.log_access import parse_bootstrap, parse_root, parse_security_options
+from sparklog.spark.access.log_options import parse_bootstrap, parse_root, parse_security_options
 
 KNOWN: Final = (
     "path",

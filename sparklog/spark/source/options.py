@@ -19,12 +19,7 @@ from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.config.model import LONG_MAX
 from sparklog.core.errors import InvalidConfig
 from sparklog.spark.access.leaders import PartitionLeaders
-from sparklog.spark.access.log_access import (
-    parse_bootstrap,
-    parse_root,
-    parse_security_options,
-    refuse_memory,
-)
+from sparklog.spark.access.log_options import parse_bootstrap, parse_root, parse_security_options
 from sparklog.spark.sink import options as sink_options
 from sparklog.spark.source.offset_options import (
     EARLIEST,
@@ -37,6 +32,7 @@ from sparklog.spark.source.offset_options import (
     parse_partitions,
 )
 from sparklog.spark.source.selection import Assign, Selection, Subscribe, SubscribePattern
+from sparklog.store.root_url import refuse_memory
 
 logger = logging.getLogger(__name__)
 
