@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Final
 
 from sparklog.cli.arguments import Arguments, CommandParser, UsageError
 from sparklog.cli.target import bootstrap_of, client_settings_of, opened_log
 from sparklog.sql.topics import BrokerTopics, RootTopics, TopicReader
+
+REGISTRY_VARIABLE: Final = "SPARKLOG_SCHEMA_REGISTRY"
 
 
 def add_query_options(parser: CommandParser) -> None:
@@ -26,18 +30,34 @@ def add_query_options(parser: CommandParser) -> None:
     )
 
 
+def add_registry_option(parser: CommandParser) -> None:
+    """Declare the option that says where schemas are."""
+    parser.add_argument(
+        "--schema-registry",
+        metavar="URL",
+        help="where the schemas of registry.TOPIC are (default: in the log itself, or "
+        f"${REGISTRY_VARIABLE})",
+    )
+
+
 @contextmanager
 def opened_topics(args: Arguments) -> Iterator[TopicReader]:
     """Open the topics that the options name, and close them afterwards."""
     committed_only = str(args.isolation_level) == "read_committed"
     bootstrap = bootstrap_of(args) if hasattr(args, "bootstrap_server") else None
+    registry = registry_of(args)
     with ExitStack() as closing:
         if bootstrap is not None:
             if args.flushed_only:
                 raise UsageError("--flushed-only reads the storage; give --root")
             settings = client_settings_of(args)
             yield closing.enter_context(
-                BrokerTopics(bootstrap, committed_only=committed_only, settings=settings)
+                BrokerTopics(
+                    bootstrap,
+                    committed_only=committed_only,
+                    settings=settings,
+                    schema_registry=registry,
+                )
             )
             return
         from sparklog.client.security import SecuritySettings  # noqa: PLC0415 - brokers need it
@@ -50,5 +70,12 @@ def opened_topics(args: Arguments) -> Iterator[TopicReader]:
                 committed_only=committed_only,
                 includes_unflushed=not args.flushed_only,
                 security=SecuritySettings(settings) if settings else None,
+                schema_registry=registry,
             )
         )
+
+
+def registry_of(args: Arguments) -> str | None:
+    """Return the URL of the schema registry, by option or environment."""
+    given: str | None = getattr(args, "schema_registry", None)
+    return given or os.environ.get(REGISTRY_VARIABLE) or None  # noqa: TID251 - the edge

@@ -23,12 +23,14 @@ from sparklog.core.errors import SparklogError
 from sparklog.registry.formats.avro_limits import check_decodable, is_shallow
 from sparklog.registry.model.schema import AVRO, JSON, PROTOBUF, SchemaContent
 from sparklog.registry.model.subjects import DEFAULT_CONTEXT
-from sparklog.registry.registry import SchemaRegistry
+from sparklog.registry.schema_source import SchemaSource
 from sparklog.registry.wire_format import VALUE_HEADER, Schema, message_indexes, split_values
 
 UNFRAMED: Final = "the value carries no id of a schema"
 REASON_LENGTH_MAX: Final = 300
 VALUE_BYTES_MAX: Final = 16 << 20
+UNKNOWN_MAX: Final = 100
+"""Ids without a schema that are looked up for one column: any bytes may claim to be an id."""
 
 Decode = Callable[[bytes], Any]
 
@@ -38,7 +40,7 @@ class ValueDecoder:
 
     def __init__(
         self,
-        registry: SchemaRegistry,
+        registry: SchemaSource,
         *,
         reader: SchemaContent | None = None,
         context: str = DEFAULT_CONTEXT,
@@ -54,6 +56,7 @@ class ValueDecoder:
         self._reader = reader
         self._context = context
         self._made: dict[tuple[Schema, bytes], Decode | str] = {}
+        self._unknown = 0
 
     def values(
         self, values: pa.Array, headers: pa.Array | None = None, *, name: str = VALUE_HEADER
@@ -66,6 +69,7 @@ class ValueDecoder:
             SparklogError: the registry cannot be read now.
         """
         split = split_values(values, headers, name=name)
+        self._unknown = 0
         found: list[Any] = [None] * len(values)
         reasons: list[str | None] = [None] * len(values)
         for row in np.flatnonzero((split.places < 0) & np.asarray(values.is_valid())).tolist():
@@ -105,8 +109,9 @@ class ValueDecoder:
     def _decoder(self, schema: tuple[Schema, bytes]) -> Decode | str:
         known = self._made.get(schema)
         if known is None:
-            content = self._content(schema[0])
+            content = self._content(schema[0]) if self._unknown < UNKNOWN_MAX else None
             if content is None:  # it may be registered yet, so it is not kept
+                self._unknown += 1
                 return f"no schema is registered: {schema[0]}"
             try:
                 known = self._built(content, schema[1])
@@ -137,7 +142,7 @@ class ValueDecoder:
         )
 
 
-def avro_schema(registry: SchemaRegistry, content: SchemaContent) -> Any:
+def avro_schema(registry: SchemaSource, content: SchemaContent) -> Any:
     """Return an Avro schema as fastavro parses it, with the types it refers to.
 
     Raises:
@@ -168,7 +173,7 @@ def _avro_decoder(writer: Any, reader: Any, *, is_shallow: bool) -> Decode:
     return decode
 
 
-def _protobuf_decoder(registry: SchemaRegistry, content: SchemaContent, indexes: bytes) -> Decode:
+def _protobuf_decoder(registry: SchemaSource, content: SchemaContent, indexes: bytes) -> Decode:
     from google.protobuf import json_format, message_factory  # noqa: PLC0415 - of the extra
 
     from sparklog.registry.formats.protobuf import pool_of  # noqa: PLC0415
@@ -192,7 +197,9 @@ def _protobuf_decoder(registry: SchemaRegistry, content: SchemaContent, indexes:
             raise ValueError("a message index is negative")
         message = message_class(path)()
         message.ParseFromString(data if indexes else data[start:])
-        return json_format.MessageToDict(message, preserving_proto_field_name=True)
+        return json_format.MessageToDict(
+            message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        )
 
     return decode
 

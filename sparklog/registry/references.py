@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from sparklog.registry.model.refusal import invalid_schema
-from sparklog.registry.model.schema import SchemaContent, SchemaReference
+from sparklog.registry.model.schema import SchemaContent, SchemaReference, SubjectVersion
 from sparklog.registry.state import RegistryState
 
 REACHED_MAX: Final = 500
 """Bound on the schemas that one schema needs."""
 LATEST: Final = -1
+
+
+class VersionSource(Protocol):
+    """Gives versions of subjects: a state, or a registry over HTTP."""
+
+    def version(self, subject: str, number: int) -> SubjectVersion | None:
+        """Return one version, soft-deleted or not."""
 
 
 def concrete(state: RegistryState, content: SchemaContent) -> SchemaContent:
@@ -28,7 +35,7 @@ def concrete(state: RegistryState, content: SchemaContent) -> SchemaContent:
     return replace(content, references=tuple(found))
 
 
-def referred_texts(state: RegistryState, content: SchemaContent) -> dict[str, str]:
+def referred_texts(versions: VersionSource, content: SchemaContent) -> dict[str, str]:
     """Return the texts of all schemas that a content needs, by the names of the references.
 
     Each text stands after those that it needs itself.
@@ -44,7 +51,7 @@ def referred_texts(state: RegistryState, content: SchemaContent) -> dict[str, st
     while waiting:
         ref, entered = waiting.pop()
         place = (ref.subject, ref.version)
-        version = state.version(*place)
+        version = versions.version(*place)
         if version is None:
             raise _missing(ref)
         if entered:

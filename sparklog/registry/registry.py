@@ -97,6 +97,10 @@ class SchemaRegistry:
 
         return self.query(found, fresh=False) or self.query(found)
 
+    def contents_of_subject(self, subject: str) -> list[SchemaContent]:
+        """Return the schemas of a subject's versions, in order. Cost: one request."""
+        return self.query(lambda state: [one.content for one in state.versions(subject)])
+
     def parsed(self, content: SchemaContent) -> ParsedSchema:
         """Return a registered schema, parsed; the newest thousand are kept.
 

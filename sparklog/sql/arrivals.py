@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from sparklog.core.bounded_json import parse_json
-from sparklog.core.errors import InvalidRequest
+from sparklog.core.errors import InvalidRequest, SparklogError
 from sparklog.core.types import TopicPartition
-from sparklog.sql.columns import SCHEMA, named_columns, stored_columns
+from sparklog.sql.columns import stored_columns
 from sparklog.sql.engine import DecodeRules, Query, QueryLimits
-from sparklog.sql.record_scan import table_batch
+from sparklog.sql.filters import condition_of
 from sparklog.sql.topic_table import TopicTable
 from sparklog.sql.topics import PRESENT, TopicReader
 
@@ -52,7 +52,7 @@ class ArrivalQuery(Query):
             raise InvalidRequest("a query over arriving records is a SELECT from one topic")
         self.topic: Final = tables[0].topic
         """The topic whose records it needs."""
-        self._arriving = ArrivingRows()
+        self._arriving: list[ArrivingRows] = []
         try:
             with self._converting():
                 self._open = self._opened()
@@ -63,7 +63,7 @@ class ArrivalQuery(Query):
             raise
         self.schema: Final = empty.schema
         """The columns of the result."""
-        self.columns: Final = tuple(stored_columns(self._arriving.asked))
+        self.columns: Final = tuple(stored_columns(set().union(*self._stored())))
         """The stored columns that it needs."""
 
     def answer(self, place: TopicPartition, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -76,42 +76,56 @@ class ArrivalQuery(Query):
         Raises:
             InvalidRequest: a value does not decode, or a computation fails.
         """
-        self._arriving.arrived = place, rows
+        for table in self._arriving:
+            table.arrived = place, rows
         with self._converting():
             found = [batch for batch in self._answer(self._open) if batch.num_rows]
         yield from found
 
     def _scanned(self, table: TopicTable) -> ds.Dataset:
-        return self._arriving
+        self._arriving.append(ArrivingRows(table))
+        return self._arriving[-1]
+
+    def _stored(self) -> Iterator[Iterable[str]]:
+        for table in self._arriving:
+            yield table.columns.stored(sorted(table.asked))
 
 
 class ArrivingRows(ds.Dataset):  # type: ignore[misc]
     """A table with the records that arrived last."""
 
-    def __init__(self) -> None:
-        """Begin without records."""
+    def __init__(self, table: TopicTable) -> None:
+        """Stand for `table`, without records."""
+        self.columns = table.columns
         self.arrived: tuple[TopicPartition, pa.RecordBatch] | None = None
         self.asked: set[str] = set()
         """Columns that the query has asked for."""
+        self._fill = table.columns.fill()
+        self._failed = table.failed
 
     @property
     def schema(self) -> pa.Schema:
-        """Return the columns of every topic."""
-        return SCHEMA
+        """Return the columns of the table."""
+        return self.columns.schema
 
     def scanner(self, **asked: Any) -> _ArrivalScanner:
         """Return a scanner for `columns` and `filter`, as DuckDB asks for it."""
         columns, expression = asked.get("columns"), asked.get("filter")
-        names = list(SCHEMA.names if columns is None else columns)
-        needed = list(dict.fromkeys((*names, *sorted(named_columns(str(expression))))))
+        names = list(self.schema.names if columns is None else columns)
+        text = None if expression is None else str(expression)
+        needed = self.columns.needed(names, text or "")
         self.asked.update(needed)
         batches: list[pa.RecordBatch] = []
         if self.arrived is not None:
             place, rows = self.arrived
-            batch = table_batch(rows, place, needed)
+            try:
+                batch = self._fill(rows, place, needed, condition_of(text))
+            except SparklogError as error:
+                self._failed(error)
+                raise
             batches = [batch if expression is None else batch.filter(expression)]
         return _ArrivalScanner(
-            pa.schema([SCHEMA.field(name) for name in names]),
+            pa.schema([self.schema.field(name) for name in names]),
             [batch.select(names) for batch in batches],
         )
 

@@ -1,5 +1,7 @@
 """Views with decoded values: `json.topic` and `text.topic`, and functions for one value.
 
+`registry_view` has a third one.
+
 The columns of `json.topic` are the fields that some of the oldest and newest values have. A later
 value may differ. A number that is not whole, in a column of whole numbers, is an error and is not
 rounded. A value that is not JSON is an error, too. As an option, such fields are null, and
@@ -8,7 +10,7 @@ rounded. A value that is not JSON is an error, too. As an option, such fields ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -20,7 +22,7 @@ from sparklog.sql.columns import SCHEMA
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-FORMATS: Final = ("json", "text")
+FORMATS: Final = ("json", "text", "registry")
 """Schemas with a view of each topic."""
 FIELDS_MAX: Final = 1_000
 SAMPLE_ROWS: Final = 500
@@ -38,7 +40,8 @@ CREATE MACRO try_json(v) AS CASE WHEN json_valid(try(decode(v))) THEN decode(v):
 CREATE MACRO header(h, name) AS list_filter(h, lambda one: one.key = name)[-1].value;
 """
 
-_OF_RECORD: Final = ("topic", "partition", "offset", "timestamp", "key")
+OF_RECORD: Final = ("topic", "partition", "offset", "timestamp", "key")
+"""Columns of the record that come first in such a view."""
 _WHOLE: Final = ("BIGINT", "UBIGINT", "HUGEINT")
 
 
@@ -85,12 +88,12 @@ def json_view(table: str, fields: Mapping[str, str], *, strict: bool) -> str:
         f"json_extract(v, {literal(_pointer(name))}) AS f{number}"
         for number, name in enumerate(fields)
     )
-    names = _names(fields)
+    names = column_names(fields)
     typed = ", ".join(
         f"{_typed(f'f{number}', name, kind, table, strict=strict)} AS {quoted(names[name])}"
         for number, (name, kind) in enumerate(fields.items())
     )
-    own = ", ".join(map(quoted, _OF_RECORD))
+    own = ", ".join(map(quoted, OF_RECORD))
     decoded = f"SELECT {own}, value, headers, {text} AS v FROM {source}"  # noqa: S608 - quoted
     parsed = f"SELECT {own}, value, headers, {extracts} FROM ({decoded})"  # noqa: S608 - quoted
     return (
@@ -119,6 +122,24 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def column_names(fields: Iterable[str], others: Iterable[str] = ()) -> dict[str, str]:
+    """Return a column name for each field: SQL ignores case, and the record's columns stay.
+
+    Args:
+        fields: their names.
+        others: more columns of the view.
+    """
+    taken = {*OF_RECORD, "headers", "decode_error", *others}
+    names = {}
+    for field in fields:
+        name = field or "value"
+        while name.lower() in taken:
+            name = f"value_{name}"
+        taken.add(name.lower())
+        names[field] = name
+    return names
+
+
 def _sql_type(kind: object) -> str:
     if kind in _WHOLE:
         return "BIGINT"
@@ -144,16 +165,3 @@ def _typed(column: str, name: str, kind: str, table: str, *, strict: bool) -> st
 
 def _pointer(name: str) -> str:
     return "/" + name.replace("~", "~0").replace("/", "~1")
-
-
-def _names(fields: Mapping[str, str]) -> dict[str, str]:
-    """Return a column name for each field: SQL ignores case, and the record's columns stay."""
-    taken = {*_OF_RECORD, "headers", "decode_error"}
-    names = {}
-    for field in fields:
-        name = field or "value"
-        while name.lower() in taken:
-            name = f"value_{name}"
-        taken.add(name.lower())
-        names[field] = name
-    return names

@@ -22,6 +22,7 @@ from sparklog.core.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPa
 from sparklog.core.types import Closeable
 from sparklog.log.segment.unread_batches import Unread
 from sparklog.spark.source.readable_partition import ReadablePartition
+from sparklog.sql.columns import SCHEMA
 from sparklog.sql.decoded_views import (
     FORMATS,
     MACROS,
@@ -33,7 +34,7 @@ from sparklog.sql.decoded_views import (
 )
 from sparklog.sql.explain import explained
 from sparklog.sql.filters import Unknown
-from sparklog.sql.record_scan import PartitionScan
+from sparklog.sql.record_scan import PartitionScan, table_batch
 from sparklog.sql.scan_plan import plan_partition
 from sparklog.sql.statement import TableName, parse_statement, unknown_table
 from sparklog.sql.topic_table import QueryScans, TopicTable
@@ -238,12 +239,28 @@ class Query(Closeable):
         strict = self._rules.strict
         if schema == "text":
             return text_view(table.name, strict=strict)
-        fields = fields_of(connection, self._sample(source))
-        return json_view(table.name, fields, strict=strict)
+        if schema == "registry":
+            return self._registry_view(connection, table, source)
+        values = self._sample(source, "value").column("value")
+        return json_view(table.name, fields_of(connection, values), strict=strict)
 
-    def _sample(self, source: TopicTable) -> pa.Array:
-        """Return values from both ends of some partitions."""
-        found: list[pa.Array] = []
+    def _registry_view(
+        self, connection: DuckDBPyConnection, table: TableName, source: TopicTable
+    ) -> str:
+        schemas = self._topics.schemas()
+        from sparklog.sql.registry_columns import DecodedColumns  # noqa: PLC0415 - of an extra
+        from sparklog.sql.registry_view import registry_view, used_fields  # noqa: PLC0415
+
+        sample = self._sample(source, "value", "headers")
+        fields = used_fields(table.topic, sample.column("value"), sample.column("headers"), schemas)
+        columns = DecodedColumns(table.topic, fields, schemas, strict=self._rules.strict)
+        decoded = f"{table.name} by registry"  # no topic has such a name
+        connection.register(decoded, self._scanned(source.decoded(columns)))
+        return registry_view(decoded, columns)
+
+    def _sample(self, source: TopicTable, *columns: str) -> pa.RecordBatch:
+        """Return columns of records from both ends of some partitions."""
+        found: list[pa.RecordBatch] = []
         states = source.states()
         for place in sorted(states)[:PARTITIONS_SAMPLED]:
             state = states[place]
@@ -254,13 +271,19 @@ class Query(Closeable):
                 scan = PartitionScan(
                     plan,
                     Unknown(),
-                    ["value"],
+                    columns,
                     self._topics,
                     partial(_same, state),
                     self._rules.unread,
                 )
-                found += [rows.column("value") for rows in scan.batches()]
-        return pa.concat_arrays(found) if found else pa.array([], pa.binary())
+                found += [table_batch(rows, place, columns) for rows in scan.batches()]
+        empty = pa.schema([SCHEMA.field(name) for name in columns]).empty_table()
+        table = pa.Table.from_batches(found, empty.schema).combine_chunks()
+        return (
+            table.to_batches()[0]
+            if table.num_rows
+            else pa.RecordBatch.from_pylist([], empty.schema)
+        )
 
     def _time_out(self) -> None:
         self._timed_out = True

@@ -24,6 +24,7 @@ def query(
     limits: QueryLimits | None = None,
     rules: DecodeRules | None = None,
     security: SecuritySettings | None = None,
+    schema_registry: str | None = None,
 ) -> pa.Table:
     """Return the result of a SELECT over the topics of a log.
 
@@ -35,6 +36,7 @@ def query(
         limits: time, memory, rows and threads.
         rules: what happens with values that do not decode.
         security: TLS and SASL for the brokers; None takes those of the process.
+        schema_registry: the URL of a schema registry; None takes the schemas of the log.
 
     Raises:
         InvalidRequest: the statement is wrong, or needs more than its limits.
@@ -46,6 +48,7 @@ def query(
         committed_only=committed_only,
         includes_unflushed=includes_unflushed,
         security=security,
+        schema_registry=schema_registry,
     ) as topics:
         return query_table(topics, statement, limits, rules)
 

@@ -19,10 +19,10 @@ from sparklog.core.errors import SparklogError, UnknownTopicOrPartition
 from sparklog.core.types import TopicPartition
 from sparklog.log.segment.unread_batches import Unread
 from sparklog.spark.source.readable_partition import ReadablePartition
-from sparklog.sql.columns import SCHEMA, named_columns
 from sparklog.sql.filters import Condition, condition_of
-from sparklog.sql.record_scan import PartitionScan, ScanCounts, table_batch
+from sparklog.sql.record_scan import PartitionScan, ScanCounts
 from sparklog.sql.scan_plan import PartitionPlan, plan_partition
+from sparklog.sql.table_columns import TopicColumns
 from sparklog.sql.topics import Moment, States, TopicReader
 
 
@@ -67,6 +67,7 @@ class TopicTable(ds.Dataset):  # type: ignore[misc]
         unread: Unread = Unread.FAIL,
     ) -> None:
         """Read `topic` through `topics`, as part of `query`, which knows it as `name`."""
+        self.columns = TopicColumns()
         self._topic = topic
         self._moment = moment
         self._topics = topics
@@ -78,8 +79,17 @@ class TopicTable(ds.Dataset):  # type: ignore[misc]
 
     @property
     def schema(self) -> pa.Schema:
-        """Return the columns of every topic."""
-        return SCHEMA
+        """Return the columns of the table."""
+        return self.columns.schema
+
+    def decoded(self, columns: TopicColumns) -> TopicTable:
+        """Return a table with other columns, of the same moment."""
+        found = TopicTable(
+            self._topic, self._moment, self._topics, self._query, self._name, self._unread
+        )
+        found.columns = columns
+        found._states = self.states()
+        return found
 
     def states(self) -> States:
         """Return the partitions as they were at the first call: a query sees one moment."""
@@ -92,14 +102,20 @@ class TopicTable(ds.Dataset):  # type: ignore[misc]
         """Return a scanner for `columns` and `filter`, as DuckDB asks for it."""
         return _Scanner(lambda: self._reader(asked.get("columns"), asked.get("filter")))
 
+    def failed(self, error: SparklogError) -> None:
+        """Keep an error of a scan, if it is the first one."""
+        with self._query.lock:
+            if self._query.failure is None:
+                self._query.failure = error
+
     def _reader(self, columns: Sequence[str] | None, expression: Any) -> pa.RecordBatchReader:
-        names = tuple(SCHEMA.names if columns is None else columns)
+        names = tuple(self.schema.names if columns is None else columns)
         text = None if expression is None else str(expression)
         condition = condition_of(text)
         try:
             states = self.states()
         except SparklogError as error:
-            self._failed(error)
+            self.failed(error)
             raise
         plans = tuple(plan_partition(p, s, condition) for p, s in sorted(states.items()))
         scan = TableScan(self._name, names, text or "", plans)
@@ -107,30 +123,32 @@ class TopicTable(ds.Dataset):  # type: ignore[misc]
             self._query.scans.append(scan)
         found = iter(()) if self._query.plan_only else self._read(scan, condition, expression)
         return pa.RecordBatchReader.from_batches(
-            pa.schema([SCHEMA.field(name) for name in names]), found
+            pa.schema([self.schema.field(name) for name in names]), found
         )
 
     def _read(
         self, scan: TableScan, condition: Condition, expression: Any
     ) -> Iterator[pa.RecordBatch]:
         # The filter's columns are read, too, and dropped after it.
-        names = list(dict.fromkeys((*scan.columns, *sorted(named_columns(scan.filter)))))
+        names = self.columns.needed(scan.columns, scan.filter)
+        stored = self.columns.stored(names)
+        fill = self.columns.fill()
         try:
             for plan in scan.plans:
                 part = PartitionScan(
-                    plan, condition, names, self._topics, self._again(plan.place), self._unread
+                    plan, condition, stored, self._topics, self._again(plan.place), self._unread
                 )
                 scan.counts.append(part.counts)
                 for rows in part.batches():
                     if self._query.stopped.is_set():
                         raise QueryStopped
-                    batch = table_batch(rows, plan.place, names)
+                    batch = fill(rows, plan.place, names, condition)
                     if expression is not None:
                         batch = batch.filter(expression)
                     if batch.num_rows:
                         yield batch.select(list(scan.columns))
         except SparklogError as error:
-            self._failed(error)
+            self.failed(error)
             raise
 
     def _again(self, place: TopicPartition) -> Callable[[], ReadablePartition]:
@@ -141,11 +159,6 @@ class TopicTable(ds.Dataset):  # type: ignore[misc]
             return found
 
         return look
-
-    def _failed(self, error: SparklogError) -> None:
-        with self._query.lock:
-            if self._query.failure is None:
-                self._query.failure = error
 
 
 class _Scanner:

@@ -6,20 +6,24 @@ both give the same records.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Final, Protocol
 
-from sparklog.client.security import SecuritySettings
+from sparklog.client.security import SecuritySettings, process_security
 from sparklog.cluster.log import Log
 from sparklog.core.counters import NOTHING, RequestCount
-from sparklog.core.errors import InvalidRequest, SparklogError
+from sparklog.core.errors import InvalidConfig, InvalidRequest, SparklogError
 from sparklog.core.types import Closeable, TopicPartition
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.manifest import Manifest
 from sparklog.log.manifest.view import PartitionView
-from sparklog.spark.access.leaders import PartitionLeaders
+from sparklog.registry.records import SCHEMAS_TOPIC
+from sparklog.registry.schema_log import RootSchemaLog, SchemaLog
+from sparklog.registry.schema_source import SchemaSource
+from sparklog.spark.access.leaders import PartitionLeaders, registered
 from sparklog.spark.source.partition_states import PartitionLookup, PartitionStates
 from sparklog.spark.source.readable_partition import ReadablePartition
 from sparklog.spark.source.selection import Assign, Subscribe
@@ -62,8 +66,49 @@ class TopicReader(Protocol):
             Unavailable: the store or the leaders do not respond.
         """
 
+    def schemas(self) -> SchemaSource:
+        """Return the schema registry, opened at the first call.
+
+        Raises:
+            InvalidConfig: no address, or its libraries are not installed.
+        """
+
     def counted(self) -> RequestCount:
         """Return the requests to the store and the bytes so far."""
+
+
+class OpenedSchemas:
+    """A schema registry that is opened when a query needs it."""
+
+    def __init__(self, url: str | None, log: Callable[[], SchemaLog]) -> None:
+        """Use the registry at `url`, or without one the topic of schemas that `log` opens."""
+        self._url = url
+        self._log = log
+        self._found: SchemaSource | None = None
+        self._lock = Lock()
+
+    def opened(self) -> SchemaSource:
+        """Return the registry. Raises InvalidConfig."""
+        with self._lock:
+            if self._found is None:
+                self._found = self._made()
+            return self._found
+
+    def close(self) -> None:
+        """Release connections."""
+        if self._found is not None:
+            self._found.close()
+
+    def _made(self) -> SchemaSource:
+        try:
+            from sparklog.registry.http.client import RemoteSchemas  # noqa: PLC0415 - of an extra
+            from sparklog.registry.registry import SchemaRegistry  # noqa: PLC0415 - likewise
+        except ModuleNotFoundError as missing:
+            raise InvalidConfig(
+                "values by schemas need more libraries: pip install 'sparklog[registry]'. "
+                f"missing={missing.name}"
+            ) from missing
+        return RemoteSchemas(self._url) if self._url else SchemaRegistry(self._log())
 
 
 class RootTopics(Closeable):
@@ -77,6 +122,7 @@ class RootTopics(Closeable):
         includes_unflushed: bool = True,
         security: SecuritySettings | None = None,
         bootstrap: str | None = None,
+        schema_registry: str | None = None,
     ) -> None:
         """Read `log`, which the caller closes.
 
@@ -86,6 +132,7 @@ class RootTopics(Closeable):
             includes_unflushed: ask leaders for the records that no segment has yet.
             security: TLS and SASL for the brokers; None takes those of the process.
             bootstrap: brokers; None takes those that the metadata names.
+            schema_registry: the URL of a registry; None takes the schemas under the root.
         """
         self.committed_only = committed_only
         self.security = security
@@ -93,11 +140,13 @@ class RootTopics(Closeable):
         self._log = log
         self._bootstrap = bootstrap
         self._includes_unflushed = includes_unflushed
+        self._schemas = OpenedSchemas(schema_registry, self._schema_log)
         self.pool: Executor = ThreadPoolExecutor(LOOKS_AT_ONCE, "sparklog-sql")
 
     def close(self) -> None:
         """Stop the threads."""
         self.pool.shutdown(wait=False, cancel_futures=True)
+        self._schemas.close()
 
     def names(self) -> list[str]:
         """Return the names of all topics, sorted."""
@@ -128,6 +177,21 @@ class RootTopics(Closeable):
             if leaders is not None:
                 leaders.close()
 
+    def schemas(self) -> SchemaSource:
+        """Return the schema registry. Raises as `TopicReader.schemas`."""
+        return self._schemas.opened()
+
+    def _schema_log(self) -> SchemaLog:
+        """Return the topic of schemas: through brokers if one leads it, as for the records."""
+        image = self._log.refresh()
+        topic = image.topics.get(SCHEMAS_TOPIC)
+        led = topic is not None and any(state.leader >= 0 for state in topic.partition_states)
+        if led and self._includes_unflushed:
+            addresses = self._bootstrap or registered(image, self.security)
+            if addresses:
+                return _broker_schemas(addresses, self.security)
+        return RootSchemaLog(self._log)
+
     def counted(self) -> RequestCount:
         """Return the requests to the store and the bytes so far."""
         counters = getattr(self._log.store, "counters", None)
@@ -142,9 +206,16 @@ class BrokerTopics(Closeable):
     log: Log | None = None
 
     def __init__(
-        self, bootstrap: str, *, committed_only: bool = False, settings: Mapping[str, str]
+        self,
+        bootstrap: str,
+        *,
+        committed_only: bool = False,
+        settings: Mapping[str, str],
+        schema_registry: str | None = None,
     ) -> None:
         """Connect to `bootstrap` with the settings of TLS and SASL.
+
+        `schema_registry` is the URL of a registry; None takes the schemas behind the brokers.
 
         Raises:
             InvalidRequest: not host:port. InvalidConfig: a wrong setting.
@@ -155,11 +226,15 @@ class BrokerTopics(Closeable):
         self.security: SecuritySettings | None = SecuritySettings(settings)
         self._bootstrap = bootstrap
         self._admin = Admin(bootstrap, settings=settings)
+        self._schemas = OpenedSchemas(
+            schema_registry, lambda: _broker_schemas(bootstrap, self.security)
+        )
         self.pool: Executor = ThreadPoolExecutor(LOOKS_AT_ONCE, "sparklog-sql")
 
     def close(self) -> None:
         """Stop the threads and close the connections."""
         self.pool.shutdown(wait=False, cancel_futures=True)
+        self._schemas.close()
         self._admin.close()
 
     def names(self) -> list[str]:
@@ -193,6 +268,10 @@ class BrokerTopics(Closeable):
             for place in places
         }
 
+    def schemas(self) -> SchemaSource:
+        """Return the schema registry. Raises as `TopicReader.schemas`."""
+        return self._schemas.opened()
+
     def counted(self) -> RequestCount:
         """Return nothing: brokers are asked, not the store."""
         return NOTHING
@@ -205,6 +284,13 @@ class BrokerTopics(Closeable):
                 raise answer
             found[place] = answer.offset
         return found
+
+
+def _broker_schemas(addresses: str, security: SecuritySettings | None) -> SchemaLog:
+    from sparklog.client.registry_log import BrokerSchemaLog  # noqa: PLC0415 - likewise
+
+    chosen = process_security() if security is None else security
+    return BrokerSchemaLog(addresses, chosen.given)
 
 
 def _unstored(layout: PartitionLayout, start: int) -> PartitionView:

@@ -18,7 +18,7 @@ from sparklog.cli.console.query_thread import QueryThread
 from sparklog.cli.console.record_sinks import LineSink, TopicAppender
 from sparklog.cli.console.result_output import FORMATS, json_value, result_output
 from sparklog.cli.output import Output, say
-from sparklog.cli.query_target import add_query_options, opened_topics
+from sparklog.cli.query_target import add_query_options, add_registry_option, opened_topics
 from sparklog.cli.target import add_log_options, bootstrap_of, client_settings_of
 from sparklog.log.segment.unread_batches import Unread
 from sparklog.sql.arrivals import ArrivalQuery
@@ -59,7 +59,8 @@ def configure(parser: CommandParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--decode-errors", choices=["fail", "null"], default="fail",
-        help="what a value becomes in json and text that does not decode (default fail)",
+        help="what a value becomes in json, text and registry that does not decode "
+        "(default fail)",
     )  # fmt: skip
     parser.add_argument(
         "--skip-unreadable", action="store_true",
@@ -73,6 +74,7 @@ def configure(parser: CommandParser) -> None:
         "--from-beginning", action="store_true", help="with --follow: start at the first record"
     )
     add_query_options(parser)
+    add_registry_option(parser)
     add_log_options(parser)
 
 

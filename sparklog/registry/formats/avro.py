@@ -61,6 +61,8 @@ class AvroType:
     branches: tuple[AvroType, ...] = ()
     decimal: tuple[int, int] | None = None
     """Precision and scale."""
+    logical: str = ""
+    """The logical type that a primitive or fixed type has."""
 
     @property
     def short_name(self) -> str:
@@ -150,8 +152,11 @@ class _AvroParser:
         if kind is None:
             raise _wrong(at, "no type")
         found = self.parsed(kind, namespace, f"{at}/type")
+        logical = given.get("logicalType")
+        if found.kind not in PRIMITIVES or not isinstance(logical, str):
+            return found
         decimal = _decimal(given, at) if found.kind == "bytes" else None
-        return AvroType("bytes", decimal=decimal) if decimal else found
+        return AvroType(found.kind, decimal=decimal, logical=logical)
 
     def _by_name(self, name: str, namespace: str, at: str) -> AvroType:
         if name in PRIMITIVES:
@@ -189,6 +194,7 @@ class _AvroParser:
                 raise _wrong(at, "a fixed without a size")
             found.size = int(size)
             found.decimal = _decimal(given, at)
+            found.logical = str(given.get("logicalType", ""))
         else:
             self._fill_record(found, given, own, at)
         return found
