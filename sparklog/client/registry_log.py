@@ -4,8 +4,9 @@ Brokers have no append at a given offset. A transactional id gives the same: who
 fences the one before, whose open transaction is aborted. So a commit proves that no other registry
 took over since this one did, and none has committed since. Source: KIP-98, KIP-890, decision 72.
 
-  B1  an append follows a read up to the last stable offset, which is checked after the take-over
-  B2  an append is acknowledged once readers of committed records see it
+  REGISTRY-LOG-1: an append follows a read up to the last stable offset, which is checked after the
+      take-over
+  REGISTRY-LOG-2: an append is acknowledged once readers of committed records see it
 """
 
 from __future__ import annotations

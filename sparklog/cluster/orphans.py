@@ -4,12 +4,12 @@ These are publication records, write-ahead logs of removed brokers, strays in th
 topics, and old snapshots of the registry. The log itself decides about each one; the age only
 protects recent objects.
 
-L1: The newest publication record of a writer stays: a writer that returns finds it. Retention
-    deletes an older one when the partitions no longer remember the writers of its time.
-L2: Retention deletes a write-ahead log, except its seal, if no registration and no partition names
-    it.
-L3: A deleted topic keeps the tombstone manifest of each partition, and the objects in pins of
-    snapshots. Without a tombstone, retention deletes nothing there.
+ORPHANS-1: The newest publication record of a writer stays: a writer that returns finds it.
+    Retention deletes an older one when the partitions no longer remember the writers of its time.
+ORPHANS-2: Retention deletes a write-ahead log, except its seal, if no registration and no
+    partition names it.
+ORPHANS-3: A deleted topic keeps the tombstone manifest of each partition, and the objects in pins
+    of snapshots. Without a tombstone, retention deletes nothing there.
 
 Times are milliseconds. Source: FORMAT.md 6 and 7, WAL.md 5.
 """

@@ -4,14 +4,15 @@ The process that creates the record `commits/<writer>/<sequence>.json` decides t
 batch. After that, any process may publish it, and repeat that. `decide` is pure (a protocol over
 `log.effects`); `publish` does the I/O and appends to the partitions in parallel.
 
-P1: A batch is what its record contains, in any process and after any number of attempts.
-P2: A partition appends a batch at most once: the append carries the commit key.
-P3: This module never deletes a staged object that a record names.
-P4: A partition with a leader gets the same objects under the same key through its leader. So an
-    attempt may publish some partitions directly and others through leaders, before and after
-    changes of leader.
-P5: The batch's record says whether it is a transaction. A batch that one attempt may have committed
-    in a transaction is never published in another way.
+PUBLICATION-1: A batch is what its record contains, in any process and after any number of
+    attempts.
+PUBLICATION-2: A partition appends a batch at most once: the append carries the commit key.
+PUBLICATION-3: This module never deletes a staged object that a record names.
+PUBLICATION-4: A partition with a leader gets the same objects under the same key through its
+    leader. So an attempt may publish some partitions directly and others through leaders, before
+    and after changes of leader.
+PUBLICATION-5: The batch's record says whether it is a transaction. A batch that one attempt may
+    have committed in a transaction is never published in another way.
 
 Publication: the record with the contents of a batch, `commits/<writer>/<sequence>.json`.
 
@@ -75,7 +76,7 @@ class Publication:
     timestamp_ms: int
     partitions: tuple[StagedPartition, ...]
     transactional: bool = False
-    """True if only a transaction may append the batch (P5)."""
+    """True if only a transaction may append the batch (PUBLICATION-5)."""
 
 
 def merged(staged: Iterable[StagedPartition]) -> tuple[StagedPartition, ...]:

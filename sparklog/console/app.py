@@ -1,9 +1,9 @@
 """ConsoleApp: routes, sessions, errors and headers of the console, over Starlette.
 
-C1: Each page and each change comes from one table, so a page and the API never differ.
-C2: A change runs after four checks: same site, token, role, and typed name.
-C3: A handler blocks in a thread; the request ends with words after `ANSWER_WITHIN_S`.
-C4: Every response has the strict policy of `web_guard`: no inline script, no other host.
+CONSOLE-1: Each page and each change comes from one table, so a page and the API never differ.
+CONSOLE-2: A change runs after four checks: same site, token, role, and typed name.
+CONSOLE-3: A handler blocks in a thread; the request ends with words after `ANSWER_WITHIN_S`.
+CONSOLE-4: Every response has the strict policy of `web_guard`: no inline script, no other host.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Sessions: the users of the console, their roles, and tokens against forged requests.
 
-S1: A change needs a token that derives from the session's cookie and a key of this process. Another
-    site can send the cookie, and cannot read the token.
-S2: A session has a random id of 128 bits. It ends when it was idle for `IDLE_S`, and with the
-    process.
-S3: Without logins each browser has the console's own role, and only loopback is served, unless the
-    role is viewer.
-S4: With logins an unknown user costs as much time as a wrong password.
+CONSOLE-SESSIONS-1: A change needs a token that derives from the session's cookie and a key of this
+    process. Another site can send the cookie, and cannot read the token.
+CONSOLE-SESSIONS-2: A session has a random id of 128 bits. It ends when it was idle for `IDLE_S`,
+    and with the process.
+CONSOLE-SESSIONS-3: Without logins each browser has the console's own role, and only loopback is
+    served, unless the role is viewer.
+CONSOLE-SESSIONS-4: With logins an unknown user costs as much time as a wrong password.
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@ A shard is the state of one partition of an internal topic. The partition's lead
 at a time. It appends the records that the event returns to that partition, and sends the replies to
 the callers. After a change of leader the new leader replays the log into a new shard.
 
-S1: An event changes the shard at once and returns records of the change. So a shard that replayed
-    the log equals the one that wrote it.
-S2: An event that raises has changed nothing.
-S3: The caller gets a reply only when its records and all earlier ones are committed. A reply with
-    `at_once` does not wait, so it must stay true if a record is lost.
-S4: All records of one effect are one batch: the log has all of them or none.
+EFFECTS-1: An event changes the shard at once and returns records of the change. So a shard that
+    replayed the log equals the one that wrote it.
+EFFECTS-2: An event that raises has changed nothing.
+EFFECTS-3: The caller gets a reply only when its records and all earlier ones are committed. A
+    reply with `at_once` does not wait, so it must stay true if a record is lost.
+EFFECTS-4: All records of one effect are one batch: the log has all of them or none.
 
 Times are milliseconds since the Unix epoch, on a clock that does not go back while a shard lives.
 """

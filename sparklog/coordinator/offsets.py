@@ -7,10 +7,11 @@
 - group that never had members: after the commit.
 - group with members: after the commit, if no member reads the topic.
 
-O1: Of two commits for one partition the later one in the log wins. That holds even if the earlier
-    one belongs to a transaction that ends after it.
-O2: A transaction's offsets are invisible until it commits, and for ever if it aborts.
-O3: A deleted offset stays deleted. A transaction that ends later does not restore an older commit.
+OFFSETS-1: Of two commits for one partition the later one in the log wins. That holds even if the
+    earlier one belongs to a transaction that ends after it.
+OFFSETS-2: A transaction's offsets are invisible until it commits, and for ever if it aborts.
+OFFSETS-3: A deleted offset stays deleted. A transaction that ends later does not restore an older
+    commit.
 
 Source: KIP-211, KIP-496; Kafka's `OffsetMetadataManager`.
 """

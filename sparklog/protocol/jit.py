@@ -7,9 +7,9 @@ temporary folder is used. If that fails too, each process compiles the kernels. 
 may leave code beside the source. Users without write permission load it there, too; numba itself
 looks only where it can write. Code is specific to a kind of processor.
 
-J1: A kernel calls only functions of its own module, because numba notices changes in that file
+JIT-1: A kernel calls only functions of its own module, because numba notices changes in that file
     alone. The exceptions, `copy_bytes` and `murmur2`, never change.
-J2: Cached code is loaded only from folders that no other user can write.
+JIT-2: Cached code is loaded only from folders that no other user can write.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """RegistryState: what the records of `_schemas` add up to.
 
-  R1  an id of a context names one content for ever, and a spent id is never given again
-  R2  a version of a subject keeps its id and its content until it is deleted permanently
-  R3  the state depends on the records and their order only, so every registry has the same
+  REGISTRY-1: an id of a context names one content for ever, and a spent id is never given again
+  REGISTRY-2: a version of a subject keeps its id and its content until it is deleted permanently
+  REGISTRY-3: the state depends on the records and their order only, so every registry has the same
 
 Not thread-safe; `registry.SchemaRegistry` guards it.
 """
@@ -86,7 +86,7 @@ class RegistryState:
         schema_id = version.schema_id
         contents = self._inner(self._contents, context)
         content = contents.get(schema_id, version.content)
-        if content != version.content:  # a foreign writer broke R1: the first content stays
+        if content != version.content:  # a foreign writer broke REGISTRY-1: the first content stays
             version = SubjectVersion(*place, schema_id, content, version.deleted)
         self._write(contents, schema_id, content)
         self._write(self._inner(self.subjects, version.subject), version.version, version)

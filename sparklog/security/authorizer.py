@@ -1,10 +1,12 @@
 """Decides whether a principal may do something, as Kafka's StandardAuthorizer does.
 
-A1: A super user may do everything.
-A2: A DENY that fits wins. It denies its own operation only, or all with `ALL`.
-A3: An ALLOW that fits allows its operation, and those that the operation implies.
-A4: Without any ACL on the resource, `allow.everyone.if.no.acl.found` decides. Else it is denied.
-A5: The audit topic needs an ALLOW that names it or a prefix of it. Neither that setting nor an
+AUTHORIZER-1: A super user may do everything.
+AUTHORIZER-2: A DENY that fits wins. It denies its own operation only, or all with `ALL`.
+AUTHORIZER-3: An ALLOW that fits allows its operation, and those that the operation implies.
+AUTHORIZER-4: Without any ACL on the resource, `allow.everyone.if.no.acl.found` decides. Else it is
+    denied.
+AUTHORIZER-5: The audit topic needs an ALLOW that names it or a prefix of it. Neither that setting
+    nor an
 ALLOW for all topics is enough. Kafka has no such topic.
 
 An authorizer does not change. A new list of ACLs makes a new one, so decisions can be kept.

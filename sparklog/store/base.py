@@ -4,11 +4,11 @@ Keys are relative to the store's root, '/'-separated, without a leading slash (s
 Objects are immutable once created by `put_if_absent`; `put` is only for optional hints.
 
 Every implementation guarantees (the conformance suite proves it):
-  S1  of all `put_if_absent` calls on one absent key exactly one answers CREATED
-  S2  an object is visible whole or not at all
-  S3  after CREATED every `get`, `head` and `list` anywhere sees the object
-  S4  `list` yields keys in ascending byte order, each after `start_after`
-  S5  UNKNOWN means just that: the object may or may not exist, and it may still appear
+  STORE-1: of all `put_if_absent` calls on one absent key exactly one answers CREATED
+  STORE-2: an object is visible whole or not at all
+  STORE-3: after CREATED every `get`, `head` and `list` anywhere sees the object
+  STORE-4: `list` yields keys in ascending byte order, each after `start_after`
+  STORE-5: UNKNOWN means just that: the object may or may not exist, and it may still appear
 """
 
 from __future__ import annotations

@@ -3,15 +3,17 @@
 A broker's write-ahead log creates and deletes hundreds of small files a second. Renaming and
 rewriting a file costs less: ext4 without a journal checks each recently deleted inode before it
 finds a free one. Sizes are bytes.
-  P1  Only the memory of one process knows a spare; stores in that process may share it. Names found
-      on the disk are never adopted: a killed process may leave one that an object links, too.
-  P2  A spare is overwritten only once the loss of its old name is on the disk. So after a power cut
-      the old name is gone, or has its old content. The caller may waive this (`at_once`).
-  P3  Only a file with a single link is overwritten. A second link may be an object, or a user's
-      copy by hard links.
-  P4  A spare gets its new name by a link, as a new file does: exclusive and atomic.
-  P5  A reader may still have the file open under its old name. So readers check after the read that
-      the file has kept its name (`FileStore.get`).
+  FILE-RECYCLING-1: Only the memory of one process knows a spare; stores in that process may share
+      it. Names found on the disk are never adopted: a killed process may leave one that an object
+      links, too.
+  FILE-RECYCLING-2: A spare is overwritten only once the loss of its old name is on the disk. So
+      after a power cut the old name is gone, or has its old content. The caller may waive this
+      (`at_once`).
+  FILE-RECYCLING-3: Only a file with a single link is overwritten. A second link may be an object,
+      or a user's copy by hard links.
+  FILE-RECYCLING-4: A spare gets its new name by a link, as a new file does: exclusive and atomic.
+  FILE-RECYCLING-5: A reader may still have the file open under its old name. So readers check
+      after the read that the file has kept its name (`FileStore.get`).
 """
 
 from __future__ import annotations
@@ -80,7 +82,8 @@ class RecycledFiles:
     def keep(self, path: str, *, at_once: bool = False) -> bool:
         """Rename a file to a spare; False if the caller is to delete it instead.
 
-        `at_once`: a put may overwrite it before the loss of its name is on the disk (P2).
+        `at_once`: a put may overwrite it before the loss of its name is on the disk
+        (FILE-RECYCLING-2).
 
         Raises:
             OSError: no such file, or the disk's.

@@ -34,7 +34,7 @@ def forget_memory_store(name: str) -> None:
 
 
 class MemoryStore(ObjectStore):
-    """A dictionary that keeps S1 to S5 by one lock."""
+    """A dictionary that keeps STORE-1 to STORE-5 by one lock."""
 
     def __init__(self, name: str, clock: Clock = SYSTEM_CLOCK) -> None:
         """Start empty."""

@@ -4,10 +4,12 @@ If no step is ready, the clock jumps to the next timer, so an hour passes in the
 There is no socket, thread or wall clock: the same program with the same seed makes the same steps.
 Times are seconds since the loop was created.
 
-V1: Ready steps run in the order they became ready; timers by their times, then by their creation.
-V2: A killed process never makes another step: no `finally`, no `except CancelledError`.
-V3: A paused process makes no step. When it resumes, all of its wake-ups follow in order, expired
-    timers included.
+VIRTUAL-LOOP-1: Ready steps run in the order they became ready; timers by their times, then by
+    their creation.
+VIRTUAL-LOOP-2: A killed process never makes another step: no `finally`, no `except
+    CancelledError`.
+VIRTUAL-LOOP-3: A paused process makes no step. When it resumes, all of its wake-ups follow in
+    order, expired timers included.
 
 The context of a step determines its process: the tasks of a process start in its context.
 """
@@ -77,7 +79,7 @@ class Process:
         self._when_killed.append(callback)
 
     def kill(self) -> None:
-        """End it at once (V2)."""
+        """End it at once (VIRTUAL-LOOP-2)."""
         self.state = ProcessState.DEAD
         callbacks, self._when_killed = self._when_killed, []
         for callback in callbacks:
@@ -89,7 +91,7 @@ class Process:
             self.state = ProcessState.PAUSED
 
     def resume(self) -> None:
-        """Resume a paused process (V3)."""
+        """Resume a paused process (VIRTUAL-LOOP-3)."""
         if self.state is ProcessState.PAUSED:
             self.state = ProcessState.RUNNING
             self._loop.requeue(self)

@@ -24,7 +24,7 @@ def keys(store: ObjectStore, prefix: str = "", start_after: str = "") -> list[st
     return [info.key for info in store.list(prefix, start_after)]
 
 
-# S1: of all puts on one absent key exactly one answers CREATED
+# STORE-1: of all puts on one absent key exactly one answers CREATED
 
 
 def test_second_create_of_a_key_finds_it_and_changes_nothing(store: ObjectStore) -> None:
@@ -59,7 +59,7 @@ def test_a_deleted_key_can_be_created_again(store: ObjectStore) -> None:
     assert store.get("log/0") == b"second"
 
 
-# S2: an object is visible whole or not at all
+# STORE-2: an object is visible whole or not at all
 
 
 def test_a_reader_never_sees_a_part_of_an_object(store: ObjectStore) -> None:
@@ -109,7 +109,7 @@ def test_object_created_by_one_client_is_visible_to_all_at_once(
         assert other.put_if_absent(key, b"") is EXISTS
 
 
-# S4: list yields keys in ascending byte order, each after start_after
+# STORE-4: list yields keys in ascending byte order, each after start_after
 
 AWKWARD = ["A", "a!", "a-", "a-b/c", "a.b", "a/b", "a/b-c", "a/b.c/d", "a0", "aB", "ab", "b/a", "~"]
 

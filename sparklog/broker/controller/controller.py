@@ -3,14 +3,16 @@
 Every incarnation has one of these; it acts while the metadata log names it as the controller. Its
 decisions are pure (`cluster.controller`, `cluster.election`) and made on the newest image, so a
 deposed controller finds out at its next append. Durations are seconds of the loop's clock.
-  K1  a broker is fenced only after its write-ahead log is sealed, for any cause of seeming dead
-  K2  before it seals, the controller looks whether it still is the controller
-  K3  a controller may get heartbeats of none of two or more others, if only for half a session. It
-      may itself be cut off. So it fences no broker for silence until the others have had ample time
-      to replace it
-  K4  a controller that was paused gives every broker a new session: it was deaf, not they silent
-  K5  a broker that refuses connections is dead if most brokers find so. It is also dead if it
-      appends no HeartbeatRecord either while it is cut off: see `peer_checks`
+  CONTROLLER-1: a broker is fenced only after its write-ahead log is sealed, for any cause of
+      seeming dead
+  CONTROLLER-2: before it seals, the controller looks whether it still is the controller
+  CONTROLLER-3: a controller may get heartbeats of none of two or more others, if only for half a
+      session. It may itself be cut off. So it fences no broker for silence until the others have
+      had ample time to replace it
+  CONTROLLER-4: a controller that was paused gives every broker a new session: it was deaf, not
+      they silent
+  CONTROLLER-5: a broker that refuses connections is dead if most brokers find so. It is also dead
+      if it appends no HeartbeatRecord either while it is cut off: see `peer_checks`
 """
 
 from __future__ import annotations
@@ -281,7 +283,7 @@ class ControllerShell:
                 await asyncio.sleep(BROKEN_RETRY_S)
 
     async def _check(self, session: _Session, since_s: float) -> None:
-        """Find out whether a broker that has taken no connection since `since_s` is dead (K5)."""
+        """Find out whether a broker without a connection since `since_s` is dead (CONTROLLER-5)."""
         found = await self._peers.verdict(self._metadata.image, session.broker)
         if session.heartbeat_s > max(since_s, self._now_s() - 2 * self._interval_s):
             return  # its own connections work

@@ -1,11 +1,12 @@
 """The metadata log as a broker sees it: the newest image, and appends decided on it.
 
-  D1  the image and the view end at the same offset; both only move forward
-  D2  a decision is made on the image at offset N and appended at N, or made again on a newer one
-  D3  decisions that come together are made one after the other, each on the image after the one
-      before. They are appended as one segment: many changes cost one request
-  D4  brokers that find the log damaged while they serve wait for it like for a store that does not
-      answer. They serve on with what they know until an operator puts it right
+  METADATA-LOG-1: the image and the view end at the same offset; both only move forward
+  METADATA-LOG-2: a decision is made on the image at offset N and appended at N, or made again on a
+      newer one
+  METADATA-LOG-3: decisions that come together are made one after the other, each on the image
+      after the one before. They are appended as one segment: many changes cost one request
+  METADATA-LOG-4: brokers that find the log damaged while they serve wait for it like for a store
+      that does not answer. They serve on with what they know until an operator puts it right
 
 Cost: an append is a put and a listing; looking for news is one request when there are none.
 """
@@ -103,7 +104,7 @@ class MetadataLog:
         """Apply the records that others appended. One request when there are none.
 
         Raises:
-            Unavailable: the store does not answer, or the log is damaged (D4).
+            Unavailable: the store does not answer, or the log is damaged (METADATA-LOG-4).
         """
         try:
             async with self._lock:
@@ -122,7 +123,7 @@ class MetadataLog:
         Raises:
             SparklogError: what the decision raised.
             Unavailable: the store does not answer, or lost too many races; decide again. Or the log
-                is damaged (D4).
+                is damaged (METADATA-LOG-4).
             OutcomeUnknown: it may have been appended; decide again, and it is seen if so.
         """
         asked = _PendingChange(decision, asyncio.get_running_loop().create_future())
@@ -233,7 +234,7 @@ class MetadataLog:
             self._changed(image)
 
     async def _waited(self, damage: DataCorrupt) -> Unavailable:
-        """Wait a while, as nothing changes at once, and return the error to raise (D4).
+        """Wait a while, as nothing changes at once, and return the error to raise (METADATA-LOG-4).
 
         Without the lock: all who ask wait at the same time, and not one after the other.
         """

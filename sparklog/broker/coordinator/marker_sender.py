@@ -1,10 +1,12 @@
 """MarkerSender: sends the markers of prepared transactions until each partition has its marker.
 
 While a request to a broker is under way, further markers for it gather and go with the next one.
-  M1  a marker is sent again until its partition has it, its topic is deleted, or another
-      coordinator has taken over. There is no timeout: the outcome of a transaction is final
-  M2  a transaction is completed after its last marker is committed, not before
-  M3  a broker that no longer leads the coordinator's partition sends no more markers for it.
+  MARKER-SENDER-1: a marker is sent again until its partition has it, its topic is deleted, or
+      another coordinator has taken over. There is no timeout: the outcome of a transaction is
+      final
+  MARKER-SENDER-2: a transaction is completed after its last marker is committed, not before
+  MARKER-SENDER-3: a broker that no longer leads the coordinator's partition sends no more markers
+      for it.
 Source: Kafka's TransactionMarkerChannelManager and TransactionMarkerRequestCompletionHandler.
 """
 

@@ -2,13 +2,17 @@
 
 An event changes its shard at once. Its records gather while an append is under way, and go into the
 next append (group commit). The caller gets the reply when they are committed.
-  R1  a shard serves only after its whole log was replayed, and only in that leader epoch
-  R2  replies go out in the order of the events, after their records are committed
-  R3  if an append fails, the shard has changes that the log lacks. The runtime then drops the
-      shard, sends all waiting callers to find the coordinator again, and replays the log into a
-      new shard
-  R4  markers and records are appended in the order in which the shard applied them
-  R5  an event whose records cannot be appended now is rejected before it changes the shard
+  COORDINATOR-RUNTIME-1: a shard serves only after its whole log was replayed, and only in that
+      leader epoch
+  COORDINATOR-RUNTIME-2: replies go out in the order of the events, after their records are
+      committed
+  COORDINATOR-RUNTIME-3: if an append fails, the shard has changes that the log lacks. The runtime
+      then drops the shard, sends all waiting callers to find the coordinator again, and replays
+      the log into a new shard
+  COORDINATOR-RUNTIME-4: markers and records are appended in the order in which the shard applied
+      them
+  COORDINATOR-RUNTIME-5: an event whose records cannot be appended now is rejected before it
+      changes the shard
 
 One append is in flight per partition. While the storage does not respond, the runtime keeps all
 shards. Callers get a retriable error, and the records are committed when the storage responds.

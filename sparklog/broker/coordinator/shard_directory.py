@@ -26,7 +26,7 @@ GATHERED_MAX: Final = 20_000
 
 
 class ShardDirectory(Generic[S]):
-    """See the module. `ready` keeps rule R5 of `broker.coordinator.runtime`."""
+    """See the module. `ready` keeps COORDINATOR-RUNTIME-5."""
 
     def __init__(self, metadata: MetadataAccess, topic: str, broker_id: int) -> None:
         """Begin without partitions; `metadata` has the leaders of the others."""

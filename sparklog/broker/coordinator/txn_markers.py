@@ -1,10 +1,11 @@
 """TxnMarkers: appends transaction markers to the partitions that this broker leads.
 
 It also begins the verification that must precede a transaction's first records.
-  K1  a marker is appended at once, between the batches of producers; the response follows its
-      commit
-  K2  a transaction's first records are appended only if its coordinator has the partition in the
-      transaction. The coordinator must have confirmed that after the last marker (KIP-890)
+  TXN-MARKERS-1: a marker is appended at once, between the batches of producers; the response
+      follows its commit
+  TXN-MARKERS-2: a transaction's first records are appended only if its coordinator has the
+      partition in the transaction. The coordinator must have confirmed that after the last marker
+      (KIP-890)
 
 MarkerWriter: writes the markers of a request, from any coordinator. Markers for
 `__consumer_offsets` go through the group coordinator. It applies the transaction's offsets at a

@@ -2,17 +2,18 @@
 
 The broker answers a fetch at once when there is enough to read, an error, or history. Otherwise the
 fetch waits for news of its partitions and looks again at those that have some.
-  E1  consumers see what lies below the high watermark, with `read_committed` below the last stable
-      offset. Followers see all batches whose put to the write-ahead log has begun, or is not to
-      begin soon
-  E2  a fetch in another leader epoch than this leader's is rejected, so a follower's offset counts
-      only for the leader that the follower was given
-  E3  reading history has a limit of its own, so any number of its readers do not delay the tail
-  E4  the broker sends no consumer a reference batch. The consumer waits for the flush, which comes
-      at once, and then reads as history the records that the batch stands for
-  E5  the leader returns OFFSET_OUT_OF_RANGE for an offset beyond its end only after it has checked
-      that it still leads. A deposed leader without that news lacks what the next one acknowledged.
-      The consumer would go by its reset policy, and skip records
+  FETCH-1: consumers see what lies below the high watermark, with `read_committed` below the last
+      stable offset. Followers see all batches whose put to the write-ahead log has begun, or is
+      not to begin soon
+  FETCH-2: a fetch in another leader epoch than this leader's is rejected, so a follower's offset
+      counts only for the leader that the follower was given
+  FETCH-3: reading history has a limit of its own, so any number of its readers do not delay the
+      tail
+  FETCH-4: the broker sends no consumer a reference batch. The consumer waits for the flush, which
+      comes at once, and then reads as history the records that the batch stands for
+  FETCH-5: the leader returns OFFSET_OUT_OF_RANGE for an offset beyond its end only after it has
+      checked that it still leads. A deposed leader without that news lacks what the next one
+      acknowledged. The consumer would go by its reset policy, and skip records
 Source: Kafka's ReplicaManager and DelayedFetch; KIP-74 on sizes, KIP-320 on epochs, KIP-595.
 """
 
@@ -95,7 +96,7 @@ class FetchService:
         return reading.results
 
     async def _judge_again(self, reading: FetchRead) -> None:
-        """Look whether what sends a consumer back still leads (E5)."""
+        """Look whether what sends a consumer back still leads (FETCH-5)."""
         refused = reading.beyond_end()
         if not refused:
             return

@@ -1,6 +1,6 @@
 """Reads for a fetch in the tails of partitions, and the results it returns, without waiting.
 
-Rules E1, E2 and E4 of `fetch` are kept here.
+Rules FETCH-1, FETCH-2 and FETCH-4 are kept here.
 Source: Kafka's ReplicaManager; KIP-74 on sizes, KIP-320 on epochs, KIP-595.
 """
 
@@ -233,13 +233,13 @@ def _divergence(led: LeaderPartition, at: FetchPosition) -> EpochEnd | None:
 
 
 def limit_of(led: LeaderPartition, spec: FetchSpec) -> int:
-    """Return below which offset a consumer may read (E1)."""
+    """Return below which offset a consumer may read (FETCH-1)."""
     is_committed = spec.isolation == READ_COMMITTED
     return led.last_stable_offset if is_committed else led.high_watermark
 
 
 def _tail_limit(led: LeaderPartition, spec: FetchSpec) -> int:
-    """Return up to where a consumer is handed the tail: what is referred to is history (E4)."""
+    """Return where the tail ends for a consumer: references are history (FETCH-4)."""
     limit, reference = limit_of(led, spec), led.tail.first_reference
     return limit if reference is None else min(limit, reference)
 

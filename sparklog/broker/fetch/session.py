@@ -3,16 +3,19 @@
 A session remembers a client's repeated fetch, so that only changes are sent. A consumer or follower
 of many partitions names them once. After that it sends those whose place has changed, and gets
 answers about those that have something new.
-  Y1  requests of a session come in the order of their epochs; any other is rejected, and the client
-      begins anew with all its partitions
-  Y2  an answer names a partition when it has records, an error, or offsets that the client does not
-      have. So it always names a new one. An answer also names a partition that was asked for below
-      its start, even if the client has its offsets. Such a client waits for the offset to go on
-  Y3  a partition that had records comes last next time, so that none is left out for ever
-  Y4  the number of sessions is limited. A new session may replace an idle one. A follower's may
-      replace a consumer's, and one with many partitions one with few that is not young
-  Y5  a follower's partition that has nothing for it rests in the session's watch. It is looked at
-      when there is news of it, when it is asked for elsewhere, and once a second
+  FETCH-SESSION-1: requests of a session come in the order of their epochs; any other is rejected,
+      and the client begins anew with all its partitions
+  FETCH-SESSION-2: an answer names a partition when it has records, an error, or offsets that the
+      client does not have. So it always names a new one. An answer also names a partition that was
+      asked for below its start, even if the client has its offsets. Such a client waits for the
+      offset to go on
+  FETCH-SESSION-3: a partition that had records comes last next time, so that none is left out for
+      ever
+  FETCH-SESSION-4: the number of sessions is limited. A new session may replace an idle one. A
+      follower's may replace a consumer's, and one with many partitions one with few that is not
+      young
+  FETCH-SESSION-5: a follower's partition that has nothing for it rests in the session's watch. It
+      is looked at when there is news of it, when it is asked for elsewhere, and once a second
 
 Source: KIP-227; Kafka's FetchSession, whose time for eviction is the same.
 """
@@ -141,7 +144,7 @@ class FetchSession:
                 self.watch.rouse(part.where)
 
     def wanted(self, now_s: float) -> dict[PartKey, FetchPosition]:
-        """Return what is to be looked at now: all that does not rest (Y5)."""
+        """Return what is to be looked at now: all that does not rest (FETCH-SESSION-5)."""
         watch = self.watch
         if watch is None:
             return {key: part.at for key, part in self.parts.items()}
@@ -308,7 +311,7 @@ class FetchSessionCache:
             session.close()
 
     def _has_capacity(self, asked: RequestedPartition, now_s: float) -> bool:
-        """Say whether there may be one more; another session goes for it if need be (Y4)."""
+        """Return True if one more session fits, perhaps in place of another (FETCH-SESSION-4)."""
         if len(self._sessions) < self._slots:
             return True
         before_s = now_s - EVICTABLE_AFTER_S

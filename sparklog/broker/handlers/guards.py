@@ -1,9 +1,9 @@
 """The parts of guards: gates for a whole request, and checks of the items of a request.
 
-G1  a handler sees only the items that the client may name
-G2  a list that has no item left is not sent on, since an empty list may stand for everything
-G3  an answer names nothing that the client did not name and may not describe
-  G4  an id of no known topic is refused here: the handler may know its topic a moment later
+GUARDS-1: a handler sees only the items that the client may name
+GUARDS-2: a list that has no item left is not sent on, since an empty list may stand for everything
+GUARDS-3: an answer names nothing that the client did not name and may not describe
+GUARDS-4: an id of no known topic is refused here: the handler may know its topic a moment later
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
 Before a client has logged in, only ApiVersions, SaslHandshake and SaslAuthenticate are read, and
 none larger than `sasl.server.max.receive.size`. Each waits for the answer to the one before it.
 
-  G1  no other request is decoded, and no handler runs, before the login is complete
-  G2  after a failed login the client gets the answer, and the connection ends a little later
-  G3  a client that logs in again has time to read the answers to its requests before
+  CLIENT-LOGIN-1: no other request is decoded, and no handler runs, before the login is complete
+  CLIENT-LOGIN-2: after a failed login the client gets the answer, and the connection ends a little
+      later
+  CLIENT-LOGIN-3: a client that logs in again has time to read the answers to its requests before
 
 Source: KIP-43, KIP-152, KIP-368.
 """

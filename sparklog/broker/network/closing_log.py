@@ -4,9 +4,10 @@ Any remote party can make the broker end its connections, and must not fill the 
 first event of a kind is a line at once. The broker counts the next ones, and logs one line with
 their number after `EVERY_S`.
 
-  C1  a kind has at most one line in `EVERY_S`, and `KINDS_MAX` kinds are limited each for itself
-  C2  each event is in a line, or in the count of one
-  C3  a kind without new events is forgotten, so memory does not grow with time
+  CLOSING-LOG-1: a kind has at most one line in `EVERY_S`, and `KINDS_MAX` kinds are limited each
+      for itself
+  CLOSING-LOG-2: each event is in a line, or in the count of one
+  CLOSING-LOG-3: a kind without new events is forgotten, so memory does not grow with time
 """
 
 from __future__ import annotations

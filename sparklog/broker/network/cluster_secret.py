@@ -4,8 +4,8 @@ The secret is a random number in the metadata log, which brokers read and no cli
 broker sends a code of it in its client id, made for the address that it calls. So a server that
 answers at a stale address learns nothing that is of use at a broker's.
 
-  I1  the secret is never sent, logged or answered
-  I2  a code is of use at one address only
+  CLUSTER-SECRET-1: the secret is never sent, logged or answered
+  CLUSTER-SECRET-2: a code is of use at one address only
 """
 
 from __future__ import annotations

@@ -5,11 +5,12 @@ broker appends a producer's next batch while the last one is on its way to stora
 request starts when all before it are answered, and holds up those behind it, as all do in Kafka. A
 plain Produce is begun without a task, if no earlier one of its connection has one.
 
-  B1  answers leave in the order of their requests
-  B2  the broker reads nothing while this connection, or the whole broker, works on too much. A
-      large request counts from when its size is known, and has a time to arrive in
-  B3  nothing is started while the client does not take its answers, nor while it is over its quota
-  B4  the worst effect of any bytes from the client is that the broker disconnects it
+  CONNECTION-1: answers leave in the order of their requests
+  CONNECTION-2: the broker reads nothing while this connection, or the whole broker, works on too
+      much. A large request counts from when its size is known, and has a time to arrive in
+  CONNECTION-3: nothing is started while the client does not take its answers, nor while it is over
+      its quota
+  CONNECTION-4: the worst effect of any bytes from the client is that the broker disconnects it
 """
 
 from __future__ import annotations

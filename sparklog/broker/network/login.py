@@ -4,8 +4,8 @@ PLAIN and SCRAM have the users of the metadata log, and SCRAM has its delegation
 a `delegation.token.secret.key`. Brokers log in to each other by SCRAM as
 `__sparklog_broker`; its password comes from the cluster's secret, which no client can read.
 
-  L1  passwords in clear text are accepted with TLS only, unless a setting says otherwise
-  L2  a user that is removed cannot log in; sessions that have begun end at their time
+  LOGIN-1: passwords in clear text are accepted with TLS only, unless a setting says otherwise
+  LOGIN-2: a user that is removed cannot log in; sessions that have begun end at their time
 
 Source: KIP-43, KIP-84, KIP-368.
 """

@@ -5,8 +5,9 @@ such thread. It counts the decoding of a request, the steps of its handler, and 
 response. It does not count the time for which a handler waits, nor work in other threads. Only
 clients with such a quota are timed.
 
-  R1  a throttle time is at most one window, `quota.window.size.seconds`
-  R2  the excess that a client pays for later is at most what its quota allows it at once
+  REQUEST-TIME-1: a throttle time is at most one window, `quota.window.size.seconds`
+  REQUEST-TIME-2: the excess that a client pays for later is at most what its quota allows it at
+      once
 
 Source: KIP-124.
 """

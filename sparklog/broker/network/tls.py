@@ -4,8 +4,9 @@ A context is made again when one of its files changes, and serves the connection
 Connections that are open keep theirs. A renewed certificate must have the distinguished name and
 the host names of the one before, unless a setting allows otherwise; see KIP-978.
 
-  T1  a wrong file never replaces a good context: it is reported, and the old one stays in use
-  T2  files are looked at once a second at most, however many clients connect
+  NETWORK-TLS-1: a wrong file never replaces a good context: it is reported, and the old one stays
+      in use
+  NETWORK-TLS-2: files are looked at once a second at most, however many clients connect
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Audit writer: a background task that writes decisions and failed logins to the audit topic.
 
-  A1  no request waits for the topic, and writing to it is not audited
-  A2  a batch is written until it is acknowledged, so a record may be there twice after a fault
-  A3  while the topic takes nothing, the buffer fills; what does not fit is counted as lost
+  AUDIT-WRITER-1: no request waits for the topic, and writing to it is not audited
+  AUDIT-WRITER-2: a batch is written until it is acknowledged, so a record may be there twice after
+      a fault
+  AUDIT-WRITER-3: while the topic takes nothing, the buffer fills; what does not fit is counted as
+      lost
 
 The topic has one partition, so all brokers' records are in one order. A broker writes to its
 leader: to itself, or by a produce request under the cluster's identity. Source: decision 62.

@@ -1,11 +1,12 @@
 """One incarnation of a broker: all that runs from its registration until its end.
 
-Y1  an incarnation ends when the metadata log, or the write-ahead log, shows that it was deposed.
-    Then everything it ran is stopped, and no part of it acknowledges anything from then on
-Y2  an incarnation that leaves hands over what it leads before it is unregistered. It also seals its
-    own write-ahead log, so that nothing it did not flush is forgotten
-Y3  an incarnation that cannot apply a new image ends, whichever caller read or appended it. It gets
-    no image twice, so it would go on with half of the change
+INCARNATION-1: an incarnation ends when the metadata log, or the write-ahead log, shows that it was
+    deposed. Then everything it ran is stopped, and no part of it acknowledges anything from then
+    on
+INCARNATION-2: an incarnation that leaves hands over what it leads before it is unregistered. It
+    also seals its own write-ahead log, so that nothing it did not flush is forgotten
+INCARNATION-3: an incarnation that cannot apply a new image ends, whichever caller read or appended
+    it. It gets no image twice, so it would go on with half of the change
 """
 
 from __future__ import annotations
@@ -201,7 +202,7 @@ class Incarnation:
             return await self._metadata.decide(decision)
 
     def _changed(self, image: MetadataImage) -> None:
-        """Apply a new image (Y3). Never raises: its caller may be any part that decides."""
+        """Apply a new image (INCARNATION-3). Never raises: any part that decides may call it."""
         try:
             self._apply(image)
         except Exception as error:

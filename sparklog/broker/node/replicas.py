@@ -2,8 +2,8 @@
 
 The composition root: one write-ahead log, one flusher, one fetch loop per leader, one memory
 budget. `roles` decides which partitions are led and followed.
-  L2  an event that ends an incarnation (its WAL sealed, a task that broke) retires every role
-      before any other part gets notice. So nothing is acknowledged after it
+  REPLICAS-1: an event that ends an incarnation (its WAL sealed, a task that broke) retires every
+      role before any other part gets notice. So nothing is acknowledged after it
 Source: DESIGN.md 4.
 
 It also gives the metrics page the figures of the partitions that a broker holds.

@@ -1,15 +1,15 @@
 """The roles of a broker: which partitions it leads and follows, as the newest metadata says.
 
 It takes each image of the metadata at once and in order (`apply`).
-  L1  a partition is led here only in the epoch of the newest image, and by a registration that
-      is this incarnation's and not fenced
-  L3  a leader serves only after recovery, and hands over only after all it has is flushed
+  ROLES-1: a partition is led here only in the epoch of the newest image, and by a registration
+      that is this incarnation's and not fenced
+  ROLES-2: a leader serves only after recovery, and hands over only after all it has is flushed
 Source: DESIGN.md 4.
 
 One partition as this broker holds it, and the one role it has at a time.
 
-I1  a role belongs to one leader epoch; the next epoch's role is a new object
-I2  the role before is retired before the next one begins
+ROLES-3: a role belongs to one leader epoch; the next epoch's role is a new object
+ROLES-4: the role before is retired before the next one begins
 """
 
 from __future__ import annotations

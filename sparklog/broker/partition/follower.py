@@ -2,10 +2,11 @@
 
 The tail is a copy of the leader's tail. It begins where the partition's own log on storage ends. A
 follower acknowledges nothing: the leader learns the follower's end from the fetch offsets.
-  G1  only batches from the leader of this epoch are appended, and only at the end of the tail
-  G2  records that diverge from the leader's are truncated before anything is appended
-  G3  nothing below the leader's flushed end is kept: storage has it
-  G4  a retired object does not change the tail; a new epoch or leader is a new object
+  FOLLOWER-1: only batches from the leader of this epoch are appended, and only at the end of the
+      tail
+  FOLLOWER-2: records that diverge from the leader's are truncated before anything is appended
+  FOLLOWER-3: nothing below the leader's flushed end is kept: storage has it
+  FOLLOWER-4: a retired object does not change the tail; a new epoch or leader is a new object
 Source: DESIGN.md 4; KIP-101, KIP-279, KIP-595.
 """
 

@@ -4,16 +4,16 @@ The object is made when recovery has ended. It is retired when the metadata, the
 the partition's own log shows that the epoch is over. A new epoch is a new object. Only
 `wait_until_committed` awaits, so the other methods see and leave a consistent partition. A caller
 that awaits between two calls checks `live` again. Offsets: base inclusive, end exclusive.
-  D1  only a live object appends and acknowledges. Only its own WAL windows and the fetches in its
-      own epoch move the high watermark
-  D2  a flush writes only committed batches to the partition's own log. The tail is trimmed only
-      below the end of that log on storage
-  D3  a follower's fetch counts only in this leader epoch and from its registered incarnation
-  D4  a retired object stays without effect. It rejects appends, and its waiters failed when it
-      was retired. Operations that are still under way do not change the tail
-  A1  only a partition that is live and not about to be handed over appends
-  A2  a batch is appended once, even if its producer sends it several times
-  A3  batches go to the write-ahead log in the order of their offsets
+  LEADER-1: only a live object appends and acknowledges. Only its own WAL windows and the fetches
+      in its own epoch move the high watermark
+  LEADER-2: a flush writes only committed batches to the partition's own log. The tail is trimmed
+      only below the end of that log on storage
+  LEADER-3: a follower's fetch counts only in this leader epoch and from its registered incarnation
+  LEADER-4: a retired object stays without effect. It rejects appends, and its waiters failed when
+      it was retired. Operations that are still under way do not change the tail
+  LEADER-5: only a partition that is live and not about to be handed over appends
+  LEADER-6: a batch is appended once, even if its producer sends it several times
+  LEADER-7: batches go to the write-ahead log in the order of their offsets
 Source: DESIGN.md 4.
 """
 

@@ -5,11 +5,14 @@ waited for it wake. There is no task and no timer per partition, and none per de
 request. A busy broker has thousands of those a second, and an object of the write-ahead log or a
 follower's fetch settles several at once. So all share one timer and, when they end together, one
 call of the event loop. Times are seconds of the loop's clock.
-  P1  a produce request is done when each of its partitions reached the wanted offset or failed
-  P2  when this broker stops leading a partition, all requests that wait for it fail at once
-  P3  entries of requests that gave up are dropped before they accumulate
-  P4  the end of a produce request is called once, and never from within the change of a partition
-  P5  settled produce requests are forgotten before they accumulate
+  PURGATORY-1: a produce request is done when each of its partitions reached the wanted offset or
+      failed
+  PURGATORY-2: when this broker stops leading a partition, all requests that wait for it fail at
+      once
+  PURGATORY-3: entries of requests that gave up are dropped before they accumulate
+  PURGATORY-4: the end of a produce request is called once, and never from within the change of a
+      partition
+  PURGATORY-5: settled produce requests are forgotten before they accumulate
 Source: Kafka's DelayedProduce and DelayedFetch.
 """
 
@@ -90,7 +93,9 @@ class DelayedProduce:
 
 
 class ProducePurgatory:
-    """All produce requests that wait, each until it is settled or its time is over (P4, P5).
+    """All produce requests that wait, each until it is settled or its time is over.
+
+    It keeps PURGATORY-4 and PURGATORY-5.
 
     Not thread-safe: the event loop's only.
     """

@@ -1,22 +1,22 @@
 """Answering produce requests: check, append to the tail and the WAL, wait for what `acks` says.
 
-  B1  batches of one partition are appended in the order of the calls. A request takes its place in
-      a partition's order before it awaits anything, and keeps it until the append. If no request is
-      in that order and nothing is awaited, it appends at once
-  B2  nothing is appended to a partition that is led no more: asked again after every await
-  B3  acks=all succeeds when the partition's high watermark got there while it was led in the very
-      epoch of the append. Any other outcome is an error, never success. In the same way, acks=1
-      succeeds when the write-ahead log or one in-sync follower has the batch. So nothing is
+  PRODUCE-1: batches of one partition are appended in the order of the calls. A request takes its
+      place in a partition's order before it awaits anything, and keeps it until the append. If no
+      request is in that order and nothing is awaited, it appends at once
+  PRODUCE-2: nothing is appended to a partition that is led no more: asked again after every await
+  PRODUCE-3: acks=all succeeds when the partition's high watermark got there while it was led in
+      the very epoch of the append. Any other outcome is an error, never success. In the same way,
+      acks=1 succeeds when the write-ahead log or one in-sync follower has the batch. So nothing is
       acknowledged that only this process's memory holds
-  B4  memory is taken before the append, and given back at once for what is not appended
-  B5  a reference batch is looked at in the store before its partition's order is taken, so that no
-      other request waits for that. Its own order is not promised: `request`
-  B6  an earlier batch of the same producer may still arrive: this broker rejected it, here or
-      before (`refused`), or it waits at an earlier leader. A later batch is then neither appended
-      nor rejected as out of order
-  B7  clients take errors of sequence, epoch or transaction for fatal. A leader returns such an
-      error only if it still led after it found the error. A leader that slept may be deposed and
-      know too little
+  PRODUCE-4: memory is taken before the append, and given back at once for what is not appended
+  PRODUCE-5: a reference batch is looked at in the store before its partition's order is taken, so
+      that no other request waits for that. Its own order is not promised: `request`
+  PRODUCE-6: an earlier batch of the same producer may still arrive: this broker rejected it, here
+      or before (`refused`), or it waits at an earlier leader. A later batch is then neither
+      appended nor rejected as out of order
+  PRODUCE-7: clients take errors of sequence, epoch or transaction for fatal. A leader returns such
+      an error only if it still led after it found the error. A leader that slept may be deposed
+      and know too little
 
 Per batch: one check, one copy; per request neither a task nor a timer, as a rule: `begin`.
 """
@@ -118,7 +118,7 @@ class ProduceService:
         return True
 
     async def finish(self, job: ProduceRequest) -> None:
-        """Make sure of what a job that has ended came to (B7)."""
+        """Make sure of what a job that has ended came to (PRODUCE-7)."""
         if job.has_failed:
             await self._judge_again(job)
 
@@ -129,7 +129,7 @@ class ProduceService:
         timeout_ms: int,
         verified: Verified | None = None,
     ) -> dict[PartitionId, ProduceResult]:
-        """Append each partition's one batch, and wait for what `acks` says (B3)."""
+        """Append each partition's one batch, and wait for what `acks` says (PRODUCE-3)."""
         job = ProduceRequest(batches, acks, self._loop.time() + timeout_ms / 1000, verified)
         refers = any(has_attribute(records, REFERENCE_BIT) for records in batches.values())
         if refers or not self._append_at_once(job):
@@ -141,7 +141,7 @@ class ProduceService:
         return job.results
 
     def refused(self, where: PartitionId, data: BytesLike, error: SparklogError) -> None:
-        """Remember a batch that is not appended. Since it was refused nothing was awaited (B6).
+        """Remember a batch that is not appended, before anything else is awaited (PRODUCE-6).
 
         Args:
             where: its partition; of a topic that is not known yet, with what the producer calls it.
@@ -154,8 +154,8 @@ class ProduceService:
     def _append_at_once(self, job: ProduceRequest) -> bool:
         """Append if nothing has to be waited for, as is nearly always so; False if something has.
 
-        Nothing is awaited here, so no other request comes in between and no turn is taken (B1, B2).
-        The batches are no references.
+        Nothing is awaited here, so no other request comes in between, and no turn is taken
+        (PRODUCE-1, PRODUCE-2). The batches are no references.
         """
         leaders: dict[PartitionId, LeaderPartition] = {}
         work: list[tuple[BytesLike, BatchRules]] = []
@@ -224,13 +224,13 @@ class ProduceService:
         return roles
 
     def _note_refused(self, job: ProduceRequest) -> None:
-        """Remember what was not appended. From the end of its turns nothing was awaited (B6)."""
+        """Remember what was not appended, before anything else is awaited (PRODUCE-6)."""
         for where, result in job.results.items():
             if isinstance(result, SparklogError):
                 self.refused(where, job.batches[where], result)
 
     async def _judge_again(self, job: ProduceRequest) -> None:
-        """Look whether what refused a producer still leads (B7)."""
+        """Look whether what refused a producer still leads (PRODUCE-7)."""
         refused = [w for w, r in job.results.items() if isinstance(r, JUDGED) and w in job.leaders]
         if not refused or job.acks == ACKS_NONE:
             return
@@ -378,7 +378,7 @@ class ProduceService:
             led.wait_copied(appended.end_offset, job.request)
 
     def _check_order(self, led: LeaderPartition, header: BatchHeader) -> None:
-        """Have a batch sent again that comes ahead of one that may come yet (B6)."""
+        """Have a batch sent again that comes ahead of one that may come yet (PRODUCE-6)."""
         if self._rejected_batches.rejected:
             named = PartitionId(led.layout.topic, led.where.partition)
             self._rejected_batches.learn(named, led.where, header)

@@ -2,7 +2,7 @@
 
 Before batches are appended, it checks their bytes and the objects that references name.
 
-Rule B5 of `produce` is kept here.
+Rule PRODUCE-5 is kept here.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
 While one append is under way, the changes of all partitions gather for the next one. So a broker
 that takes over a thousand partitions appends a few times, not a thousand.
-  C1  a change is decided on the newest image, and only if the partition's leader still leads in the
-      epoch of the proposal
-  C2  a proposal ends when the image shows it, when the log continues without it, or with its epoch.
-      If an append's outcome is unknown, the proposal is decided again, never dropped.
+  ALTER-PARTITION-1: a change is decided on the newest image, and only if the partition's leader
+      still leads in the epoch of the proposal
+  ALTER-PARTITION-2: a proposal ends when the image shows it, when the log continues without it, or
+      with its epoch. If an append's outcome is unknown, the proposal is decided again, never
+      dropped.
 Source: KIP-497; here leaders append by themselves.
 """
 

@@ -3,17 +3,20 @@
 A loop has one long poll under way. A partition that joins does not wait for the poll to end. The
 loop cancels the poll, and the next one uses another connection. So a new leader soon gets fetches
 from its followers and can commit. The next poll fetches the cancelled poll's records again.
-  H1  a response changes only the `FollowerPartition` that sent the request, while it is live
-  H2  a fetch begins at the end of the tail and names its newest epoch, so the leader finds
+  FETCHER-1: a response changes only the `FollowerPartition` that sent the request, while it is
+      live
+  FETCHER-2: a fetch begins at the end of the tail and names its newest epoch, so the leader finds
       divergence
-  H3  an error of one partition pauses that partition; an unreachable leader pauses the loop
-  H4  a request has only the changes since the last one, in a session that the leader remembers
+  FETCHER-3: an error of one partition pauses that partition; an unreachable leader pauses the loop
+  FETCHER-4: a request has only the changes since the last one, in a session that the leader
+      remembers
 Source: Kafka's ReplicaFetcherThread; Fetch version 16; KIP-227.
 
 FetchSessionHandler (pure): the follower's side of a fetch session. It leaves out of the next
 request all that the leader remembers. The leader's side is in `broker.fetch.session`.
-  Z1  if a response was lost or not understood, the leader's state of the session is unknown. The
-      next request begins a new session, and names the old one so that the leader drops it.
+  FETCHER-5: if a response was lost or not understood, the leader's state of the session is
+      unknown. The next request begins a new session, and names the old one so that the leader
+      drops it.
 Source: KIP-227; Kafka's FetchSessionHandler.
 """
 
@@ -83,7 +86,7 @@ class FetchSessionHandler:
         self._session_id = session_id
 
     def handle_error(self) -> None:
-        """Record that the response was lost or not understood (Z1)."""
+        """Record that the response was lost or not understood (FETCHER-5)."""
         self._epoch = FIRST_EPOCH
 
 

@@ -6,11 +6,13 @@ committed. The first flush after a rest of `flush.ms` is due sooner, by a random
 Producers often begin to write to all partitions of a topic together. Without the random part those
 flushes would coincide each time, and delay all producers. Segments are encoded off the event loop.
 An idle partition has no timer and makes no request.
-  F1  only committed records are flushed: [flushed end, high watermark)
-  F2  a partition has one flush at a time; the next one begins where the log on storage then ends
-  F3  tail and WAL are released only after the store has confirmed that the partition's own log has
-      the records
-  F4  a leader is retired if it finds a later leader in the log, or more records than it committed
+  FLUSHER-1: only committed records are flushed: [flushed end, high watermark)
+  FLUSHER-2: a partition has one flush at a time; the next one begins where the log on storage then
+      ends
+  FLUSHER-3: tail and WAL are released only after the store has confirmed that the partition's own
+      log has the records
+  FLUSHER-4: a leader is retired if it finds a later leader in the log, or more records than it
+      committed
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """LeadershipHandover: flushes all records of led partitions, then passes leadership on.
 
-  N1  a closed partition appends no record, so its log has a final end
-  N2  leadership passes on only when the partition's own log reaches that end. So no broker needs
-      this broker's write-ahead log for it.
+  HANDOVER-1: a closed partition appends no record, so its log has a final end
+  HANDOVER-2: leadership passes on only when the partition's own log reaches that end. So no broker
+      needs this broker's write-ahead log for it.
 
 Cost: a flush per partition with unflushed records, and one metadata append for partitions that move
 together.

@@ -5,20 +5,21 @@ logs of deposed leaders. It seals each of them, and reads it once for all partit
 led. Then it reads the end of the partition's own log, flushes the batches beyond that end, and
 rebuilds the producers' states. After that, the partition depends only on its own log, and on this
 leader's memory and write-ahead log.
-  K1  sealed logs are read first, the partition's own log after them (WAL.md 5)
-  K2  a leader serves only after it has flushed all batches that it found. So recovery never needs
-      the write-ahead logs of two generations of leaders
-  K3  every step may be repeated: after an error of the store, recovery starts again from the
-      present state of the storage
-  K4  the first object that an epoch itself puts into the log is its leader's fence. Recovery found
-      all that deposed leaders flushed before it; a later flush of theirs conflicts with it. Nothing
-      else stops them where memory alone may hold committed records, or where a leader died during
-      its recovery
-  K5  if the epoch ends meanwhile, recovery stops at the next step. It has then changed only the
-      log, and any leader would have flushed the same records
-  K6  recovery skips the write-ahead logs only if the metadata shows this broker in sync beside
-      other brokers. By L2 of `cluster.controller.leader_state` it then has every committed record.
-      An incarnation that lost its memory left every ISR when it was replaced
+  REPLICATION-RECOVERY-1: sealed logs are read first, the partition's own log after them (WAL.md 5)
+  REPLICATION-RECOVERY-2: a leader serves only after it has flushed all batches that it found. So
+      recovery never needs the write-ahead logs of two generations of leaders
+  REPLICATION-RECOVERY-3: every step may be repeated: after an error of the store, recovery starts
+      again from the present state of the storage
+  REPLICATION-RECOVERY-4: the first object that an epoch itself puts into the log is its leader's
+      fence. Recovery found all that deposed leaders flushed before it; a later flush of theirs
+      conflicts with it. Nothing else stops them where memory alone may hold committed records, or
+      where a leader died during its recovery
+  REPLICATION-RECOVERY-5: if the epoch ends meanwhile, recovery stops at the next step. It has then
+      changed only the log, and any leader would have flushed the same records
+  REPLICATION-RECOVERY-6: recovery skips the write-ahead logs only if the metadata shows this
+      broker in sync beside other brokers. By LEADER-STATE-2 it then has
+      every committed record. An incarnation that lost its memory left every ISR when it was
+      replaced
 
 RecoveryQueue: the order of recoveries when a broker takes over many partitions. Clients wait for
 the partitions that they write to. Partitions of internal topics may be many more and are mostly
@@ -30,8 +31,10 @@ and its own replica's tail. The batches of one leader epoch are one sequence, an
 prefix of it. A leader begins only after all batches that it found are in the partition's own log.
 So among batches at one offset the one with the highest epoch is right. A batch with a lower epoch
 than the batch before it was never committed.
-  J1  the result continues the end of the log without gaps, and epochs never fall
-  J2  the result has all batches of the sealed logs; the tail only continues where they end
+  REPLICATION-RECOVERY-7: the result continues the end of the log without gaps, and epochs never
+      fall
+  REPLICATION-RECOVERY-8: the result has all batches of the sealed logs; the tail only continues
+      where they end
 """
 
 from __future__ import annotations
@@ -324,7 +327,7 @@ def _check_newest(view: PartitionView, role: RecoveringPartition) -> None:
 
 
 def _check_joined(view: PartitionView, role: RecoveringPartition) -> None:
-    """Raise if recovery relies on this broker's tail alone (K6), but the tail leaves a gap."""
+    """Raise if the tail leaves a gap where recovery relies on it (REPLICATION-RECOVERY-6)."""
     tail = role.held.tail
     if role.has_all_committed and tail.start_offset > view.end_offset:
         role.has_all_committed = False

@@ -8,8 +8,9 @@ ThreadPool: a few threads that block on behalf of an event loop. One call throug
 `concurrent.futures` takes several locks and futures. That costs more than a put of a small object
 on a disk. Here a call takes one future, one queue and one callback to the loop. The event loop does
 everything but the work itself, so there are no locks.
-  N1  a pool has at most `threads_max` threads; they start on demand and end with `close`
-  N2  a cancelled caller gets no result, but the thread finishes the work
+  ASYNC-STORE-1: a pool has at most `threads_max` threads; they start on demand and end with
+      `close`
+  ASYNC-STORE-2: a cancelled caller gets no result, but the thread finishes the work
 
 `unforced_store` chooses the store of WAL windows by the setting `wal.fsync`.
 """

@@ -1,10 +1,12 @@
 """Metrics that clients push to this broker: what each client said last. Source: KIP-714.
 
-T1: Memory is bounded: at most `CLIENTS_MAX` clients with `METRICS_MAX` numbers each, whose names
-    `protocol.otlp` bounds: 2 MB in all. A further client takes the place of the one that has been
-    silent for longest.
-T2: A client that pushes sooner than it was asked to is rejected, unless it ends or is new here.
-T3: A push forgets the clients that have been silent for `FORGOTTEN_AFTER` intervals.
+CLIENT-TELEMETRY-1: Memory is bounded: at most `CLIENTS_MAX` clients with `METRICS_MAX` numbers
+    each, whose names `protocol.otlp` bounds: 2 MB in all. A further client takes the place of the
+    one that has been silent for longest.
+CLIENT-TELEMETRY-2: A client that pushes sooner than it was asked to is rejected, unless it ends or
+    is new here.
+CLIENT-TELEMETRY-3: A push forgets the clients that have been silent for `FORGOTTEN_AFTER`
+    intervals.
 """
 
 from __future__ import annotations
@@ -110,7 +112,7 @@ class ClientTelemetry:
 
         Raises:
             UnknownSubscription, TelemetryTooLarge, UnsupportedCompression, TelemetryThrottled,
-                InvalidTelemetry: nothing is kept; see T2.
+                InvalidTelemetry: nothing is kept; see CLIENT-TELEMETRY-2.
         """
         try:
             self._check(subscription, client, data, subscription_id, compression_type, terminating)

@@ -2,9 +2,9 @@
 
 The tails of all partitions share one budget. If the store is slow, flushes free no memory. Then
 appends wait here, first come first served, and time out as in Kafka. Nothing is dropped.
-  M1  each taken byte is returned exactly once: by trimming, or with the tail
-  M2  waiters are served in order, so small appends do not starve a large one
-  M3  an append larger than the whole budget may enter when no other memory is taken
+  MEMORY-BUDGET-1: each taken byte is returned exactly once: by trimming, or with the tail
+  MEMORY-BUDGET-2: waiters are served in order, so small appends do not starve a large one
+  MEMORY-BUDGET-3: an append larger than the whole budget may enter when no other memory is taken
 
 `RequestMemoryPool` bounds requests instead: connections wait there without a task or a timeout.
 

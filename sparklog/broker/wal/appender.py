@@ -3,16 +3,17 @@
 The shell around the pure `WalWriter`. It gathers batches into windows, keeps several puts in
 flight, and notifies each partition how far it is durable. It deletes what the partitions' own logs
 have. Sizes are bytes, times seconds of the loop's clock.
-  U1  the appender notifies a partition of a batch only after the writer acknowledged its window. It
-      does so in order, and never again once a name turned out to be a sealer's
-  U2  the appender notifies the object that appended. A partition that has a new leader epoch by
-      then is another object, and gets no notice of the old one's batches
-  U3  a window's name may be trimmed only when all of its batches are in their partitions' own logs.
-      Batches that the process that recovered their partition gave up do not count
-  U4  no batch waits longer than `linger_s` for its put to start, or for a free place among those
-      in flight. An idle broker puts a batch at once if an acknowledgement waits for it: `batching`
-  U5  the appender notifies the partition when the put starts, so that followers fetch together
-      what is put together. If the put is not to start in a moment, it notifies at once
+  APPENDER-1: the appender notifies a partition of a batch only after the writer acknowledged its
+      window. It does so in order, and never again once a name turned out to be a sealer's
+  APPENDER-2: the appender notifies the object that appended. A partition that has a new leader
+      epoch by then is another object, and gets no notice of the old one's batches
+  APPENDER-3: a window's name may be trimmed only when all of its batches are in their partitions'
+      own logs. Batches that the process that recovered their partition gave up do not count
+  APPENDER-4: no batch waits longer than `linger_s` for its put to start, or for a free place among
+      those in flight. An idle broker puts a batch at once if an acknowledgement waits for it:
+      `batching`
+  APPENDER-5: the appender notifies the partition when the put starts, so that followers fetch
+      together what is put together. If the put is not to start in a moment, it notifies at once
 Source: WAL.md 3.
 
 It also deletes the names of a write-ahead log that are no longer needed, so that no client notices.
@@ -251,7 +252,7 @@ class WalAppender:
             self._look_soon()
         waits = len(self._gathered) > 1 or not self._writer.has_capacity
         if waits or not awaited or self._timer.at_s > now_s + GATHERED_MAX_S:
-            sink.wal_begun(end_offset)  # the put does not start in a moment (U5)
+            sink.wal_begun(end_offset)  # the put does not start in a moment (APPENDER-5)
 
     def flushed(self, partition: PartitionId, end_offset: int) -> None:
         """Record that the partition's own log reaches `end_offset`."""

@@ -1,6 +1,6 @@
 """Windows: decides the batches of one object of a write-ahead log and the time of its put. Pure.
 
-Rule U4 of `appender` is decided here. Sizes are bytes, times seconds of the loop's clock.
+Rule APPENDER-4 is decided here. Sizes are bytes, times seconds of the loop's clock.
 """
 
 from __future__ import annotations

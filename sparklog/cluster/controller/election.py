@@ -3,15 +3,15 @@
 Storage holds every acknowledged record, so any live broker is a clean leader. A replica in sync
 comes first because it has the unflushed tail in memory. Another replica is next, then any broker.
 
-E1: The leader epoch rises by one with every change of the leader.
-E2: A leader is in the ISR, alone if it was not in sync before.
-E3: The write-ahead log of a deposed leader joins the partition's `wals`, until a leader has
-    recovered it.
-E4: A leader after one that had not recovered fences the partition's log before it serves. The older
-    leader may still flush records that only its memory holds, beyond the write-ahead logs; its
-    flush then conflicts with the fence.
-E5: With commits in memory, a broker that shuts down leads once more if it alone is in sync. It may
-    have the only copy, and it flushes all before it leaves.
+ELECTION-1: The leader epoch rises by one with every change of the leader.
+ELECTION-2: A leader is in the ISR, alone if it was not in sync before.
+ELECTION-3: The write-ahead log of a deposed leader joins the partition's `wals`, until a leader
+    has recovered it.
+ELECTION-4: A leader after one that had not recovered fences the partition's log before it serves.
+    The older leader may still flush records that only its memory holds, beyond the write-ahead
+    logs; its flush then conflicts with the fence.
+ELECTION-5: With commits in memory, a broker that shuts down leads once more if it alone is in
+    sync. It may have the only copy, and it flushes all before it leaves.
 
 Callers seal the write-ahead log of a broker before they append what fences or replaces it.
 """
@@ -79,7 +79,7 @@ def elected(
 
     `eligible` are the brokers in the order in which the election takes leaders outside the
     replicas. `turn` is the first one's index, so that many partitions spread over them. `leaving`
-    are brokers that shut down; they lead only if no other is in sync (E5).
+    are brokers that shut down; they lead only if no other is in sync (ELECTION-5).
     """
     ids = {b.broker_id for b in eligible}
     in_sync = tuple(r for r in before.isr if r in ids)

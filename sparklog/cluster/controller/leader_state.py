@@ -4,16 +4,17 @@ Pure: the caller passes events with the time, and gets the consequences in order
 applies them: it wakes requests that wait for the high watermark, and appends ISR changes to the
 metadata log. One object serves one leader epoch; offsets are log end offsets (exclusive).
 
-L1: The high watermark never moves back.
-L2: A broker counts as in sync from the proposal that adds it until the commit that removes it (the
-    maximal ISR). So every ISR that the metadata log may hold has all committed records.
-L3: With `sparklog.commit=storage` a record is committed only if the WAL holds it. With `memory` the
-    same holds, unless the ISR surely has two brokers or more.
-L4: One ISR change at a time, until its outcome is known.
-L5: The leader does not remove the last other replica for lag while only its own memory, not
-    storage, holds committed records.
-L6: acks=1 succeeds below `copied_end`: the WAL, or a broker surely in sync, holds the record beside
-    the leader. So the crash of one process loses no acknowledged record.
+LEADER-STATE-1: The high watermark never moves back.
+LEADER-STATE-2: A broker counts as in sync from the proposal that adds it until the commit that
+    removes it (the maximal ISR). So every ISR that the metadata log may hold has all committed
+    records.
+LEADER-STATE-3: With `sparklog.commit=storage` a record is committed only if the WAL holds it. With
+    `memory` the same holds, unless the ISR surely has two brokers or more.
+LEADER-STATE-4: One ISR change at a time, until its outcome is known.
+LEADER-STATE-5: The leader does not remove the last other replica for lag while only its own
+    memory, not storage, holds committed records.
+LEADER-STATE-6: acks=1 succeeds below `copied_end`: the WAL, or a broker surely in sync, holds the
+    record beside the leader. So the crash of one process loses no acknowledged record.
 
 Storage is a replica that is always in sync: every broker can read the records below the flushed
 end.
@@ -141,7 +142,7 @@ class LeaderState:
         self.high_watermark = start_offset
         self.copied_end = start_offset
         """End of the records that the WAL, or a broker surely in sync, held beside this leader
-        (L6). It never moves back, and the high watermark is never beyond it.
+        (LEADER-STATE-6). It never moves back, and the high watermark is never beyond it.
         """
         self.isr = frozenset(isr)
         """The ISR that the metadata log has."""
@@ -341,7 +342,7 @@ class LeaderState:
         return self._advance()
 
     def _advance(self) -> tuple[Event, ...]:
-        """Move the high watermark as far as L2 and L3 allow, and the copied end by L6."""
+        """Move the high watermark (LEADER-STATE-2, -3) and the copied end (LEADER-STATE-6)."""
         copied = self.durable_end
         for follower in self._copying:
             copied = max(copied, follower.log_end)

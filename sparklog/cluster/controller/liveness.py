@@ -3,14 +3,14 @@
 A broken connection between two brokers proves nothing about either. A broker that cannot reach
 another one asks the rest, and follows at least half of them.
 
-M1: A broker that another one reaches is alive.
-M2: A broker is dead if at least half of all live brokers, and two of them, cannot reach it. The
-    asking one counts. With two brokers there is no third, so one of them decides alone.
+LIVENESS-1: A broker that another one reaches is alive.
+LIVENESS-2: A broker is dead if at least half of all live brokers, and two of them, cannot reach
+    it. The asking one counts. With two brokers there is no third, so one of them decides alone.
     Half is enough because applications with as many brokers each die as a whole. If connections
-    between two halves break, both decide. The metadata log takes one's decision, and the brokers of
-    the other half stay deposed until they are reached.
-M3: Otherwise the verdict is unknown. The broker may have died together with those
-    that were asked, or the asking one is cut off. HeartbeatRecords in the metadata log decide then.
+    between two halves break, both decide. The metadata log takes one's decision, and the brokers
+    of the other half stay deposed until they are reached.
+LIVENESS-3: Otherwise the verdict is unknown. The broker may have died together with those that
+    were asked, or the asking one is cut off. HeartbeatRecords in the metadata log decide then.
 
 Source: decisions 37 and 75.
 """

@@ -1,11 +1,11 @@
 """Broker ids of applications: each application on a root takes a block of ids, once. Pure.
 
-A1: Blocks of two applications share no id. A block is decided on the newest image, so two
-    applications that start at once get different ones.
-A2: An application that starts again under its name gets the ids that it had. Its new brokers then
-    take the place of the dead ones, and replicas stay where they are.
-A3: Blocks begin at 1, 101, 201, and so on. A block skips ids of brokers that are registered under
-    ids of their own choice.
+BROKER-IDS-1: Blocks of two applications share no id. A block is decided on the newest image, so
+    two applications that start at once get different ones.
+BROKER-IDS-2: An application that starts again under its name gets the ids that it had. Its new
+    brokers then take the place of the dead ones, and replicas stay where they are.
+BROKER-IDS-3: Blocks begin at 1, 101, 201, and so on. A block skips ids of brokers that are
+    registered under ids of their own choice.
 
 Decision 75.
 """

@@ -4,10 +4,11 @@ The feature `sparklog.version` has a level for each change that an older broker 
 level 1 brokers state no level when they register. From level 2 on each broker states its level, and
 starts only if that is at least the finalized one. Both levels store the same.
 
-V1: The finalized level never falls, and no broker that serves has a lower one. Registration and
-    finalization are both decided on the newest image, so neither can miss the other.
-V2: Nothing of a level is used before it is finalized. Until then a broker of an earlier release can
-    take the place of a newer one.
+FEATURES-1: The finalized level never falls, and no broker that serves has a lower one.
+    Registration and finalization are both decided on the newest image, so neither can miss the
+    other.
+FEATURES-2: Nothing of a level is used before it is finalized. Until then a broker of an earlier
+    release can take the place of a newer one.
 
 Source: KIP-584. Decision 74.
 """

@@ -3,9 +3,10 @@
 A new image shares all parts that the records do not change with the previous one. So readers
 compare images by identity: a topic that is the same object did not change.
 
-I1: Topic names, topic ids and broker ids are unique.
-I2: Partitions of a topic are numbered from 0 without gaps.
-I3: A broker's epoch is the offset of its registration, so a later incarnation has a higher one.
+IMAGE-1: Topic names, topic ids and broker ids are unique.
+IMAGE-2: Partitions of a topic are numbered from 0 without gaps.
+IMAGE-3: A broker's epoch is the offset of its registration, so a later incarnation has a higher
+    one.
 """
 
 from __future__ import annotations

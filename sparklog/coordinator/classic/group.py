@@ -8,9 +8,11 @@
 - Stable -> PreparingRebalance: members or subscriptions changed.
 - any other -> Dead: deleted, expired, or converted to a consumer group.
 
-K1: A generation has one leader, one protocol that every member supports, and one assignment.
-K2: An instance id names one member. A member that joins with it replaces the previous holder.
-K3: Generations rise. The coordinator rejects a request of an older generation.
+CLASSIC-GROUP-1: A generation has one leader, one protocol that every member supports, and one
+    assignment.
+CLASSIC-GROUP-2: An instance id names one member. A member that joins with it replaces the previous
+    holder.
+CLASSIC-GROUP-3: Generations rise. The coordinator rejects a request of an older generation.
 
 Source: Kafka's classic group protocol; KIP-345 (static members), KIP-394 (member ids).
 """

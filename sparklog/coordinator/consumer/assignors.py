@@ -6,9 +6,11 @@ Both are pure functions, so every broker computes the same assignment:
   reader.
 - `uniform`: as even as possible over all topics. It moves as few partitions as that allows.
 
-U1: Every partition of a subscribed topic has exactly one reader, and that is a subscriber.
-U2: uniform, equal subscriptions: the loads of two members differ by at most one partition.
-U3: uniform, given its own result: it returns the same result.
+ASSIGNORS-1: Every partition of a subscribed topic has exactly one reader, and that is a
+    subscriber.
+ASSIGNORS-2: uniform, equal subscriptions: the loads of two members differ by at most one
+    partition.
+ASSIGNORS-3: uniform, given its own result: it returns the same result.
 """
 
 from __future__ import annotations

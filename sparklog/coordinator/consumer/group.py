@@ -5,8 +5,10 @@ The target epoch is the group epoch for which the target assignment was computed
 is the target epoch that the member has reached. A member that must revoke partitions keeps its
 epoch until it has revoked them.
 
-C1: One member at most holds a partition: it is assigned to it, or not revoked by it yet.
-C2: Replaying a group's records, in any order that compaction leaves, gives the same group.
+CONSUMER-GROUP-1: One member at most holds a partition: it is assigned to it, or not revoked by it
+    yet.
+CONSUMER-GROUP-2: Replaying a group's records, in any order that compaction leaves, gives the same
+    group.
 
 Source: Kafka's `ConsumerGroup`.
 """

@@ -1,6 +1,6 @@
 """GroupRegistry: the groups of a shard with their types, and their conversion and deletion.
 
-It keeps rule G1 of `GroupShard`. The caller appends the returned records in their order. Times are
+It keeps rule GROUP-SHARD-1. The caller appends the returned records in their order. Times are
 ms.
 """
 

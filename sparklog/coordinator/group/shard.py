@@ -2,11 +2,11 @@
 
 Every event returns its effects; `effects` describes how the leader applies them.
 
-G1: A group exists if it has members, offsets, a stored record, or member ids that clients may join
-    with. It has one type, classic or consumer. A group with members changes its type only through
-    the migration of KIP-848.
-G2: A replay of a shard's records restores its groups with their members. Classic members that had
-    joined but had no assignment yet are missing: they join again.
+GROUP-SHARD-1: A group exists if it has members, offsets, a stored record, or member ids that
+    clients may join with. It has one type, classic or consumer. A group with members changes its
+    type only through the migration of KIP-848.
+GROUP-SHARD-2: A replay of a shard's records restores its groups with their members. Classic
+    members that had joined but had no assignment yet are missing: they join again.
 
 Times are ms. Source: Kafka's `GroupCoordinatorShard`.
 """

@@ -3,9 +3,10 @@
 `transaction` decides the next state of one id. This module keeps the ids, creates records and
 replies, and sets timers.
 
-I1: The leader writes markers after their decision is committed. A new leader writes them again
-    after its replay.
-I2: An id without a transaction is deleted `transactional.id.expiration.ms` after its last use.
+TRANSACTION-SHARD-1: The leader writes markers after their decision is committed. A new leader
+    writes them again after its replay.
+TRANSACTION-SHARD-2: An id without a transaction is deleted `transactional.id.expiration.ms` after
+    its last use.
 
 Times are ms. Source: Kafka's TransactionStateManager.
 """

@@ -7,12 +7,12 @@ raises, and nothing changes. Two tables decide how transactions end, one for eac
 - version 2: every end raises the epoch, so that a late message of an ended transaction is detected
   (KIP-890). An end that a producer sends again has the previous epoch.
 
-T1: A producer that was replaced, or whose transaction timed out, is fenced. Every request's
-    producer id and epoch are compared first.
-T2: Once prepared, an outcome never changes.
-T3: No producer gets the last epoch of a producer id: it is reserved for fencing.
-T4: A producer may continue with the identity from an end's response while that end still runs. It
-    then gets a retriable error, never PRODUCER_FENCED.
+TRANSACTION-1: A producer that was replaced, or whose transaction timed out, is fenced. Every
+    request's producer id and epoch are compared first.
+TRANSACTION-2: Once prepared, an outcome never changes.
+TRANSACTION-3: No producer gets the last epoch of a producer id: it is reserved for fencing.
+TRANSACTION-4: A producer may continue with the identity from an end's response while that end
+    still runs. It then gets a retriable error, never PRODUCER_FENCED.
 
 Source: KIP-98, KIP-360, KIP-588, KIP-890; Kafka's TransactionCoordinator.
 """
@@ -310,7 +310,7 @@ def _outcome(known: TransactionMetadata, asked: EndTransaction) -> _Outcome:
             return _O.FENCED
         return _ENDS_V1[known.state][column]
     if known.state in ENDING and producer == producer_after(known):
-        return _O.WAIT  # T4, also where the response carried a fresh producer id.
+        return _O.WAIT  # TRANSACTION-4, also where the response carried a fresh producer id.
     # Only an end by the producer itself sets its epoch as the last one; a fence does not.
     is_again = known.last_epoch == producer.producer_epoch
     # The repeated end exhausted the id: its successor continues with epoch 0.

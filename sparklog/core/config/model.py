@@ -3,10 +3,11 @@
 The tables are in `topic` and `broker` beside this module. A setting arrives as text, as in
 Kafka. It is checked once, at the edge; other code gets only typed values.
 
-C1: A given unknown name or value is an error, never ignored. One that a newer version has stored
-    stays unchanged, and is reported.
-C2: A value is within its limits, and relations between settings hold for the values together.
-C3: A setting without a value has its default; only given values are stored.
+CONFIG-1: A given unknown name or value is an error, never ignored. One that a newer version has
+    stored stays unchanged, and is reported.
+CONFIG-2: A value is within its limits, and relations between settings hold for the values
+    together.
+CONFIG-3: A setting without a value has its default; only given values are stored.
 
 `ConfigChange` is a change of stored settings, of which only the new part is checked. A newer
 version may have stored settings that this one does not understand. They block no other change, stay

@@ -3,14 +3,15 @@
 A manifest moves the boundary first; the objects behind it are deleted later. A reader may still
 need objects if it read the partition's view at most `delay_ms` ago. They are never in the result:
 
-G1: An object stays if it is named by a manifest that was the newest at any time within the delay.
-    So does the chain from the lowest end of these manifests on, with all objects it references.
-G2: A name of the chain goes only when its position is before that of a published manifest.
-G3: An object that no known manifest ever named goes only when it is older than any task that might
-    still publish it. An object in a publication record stays until it is published.
-G4: If the manifests do not show which was the newest within the delay, nothing goes.
-G5: An object that a pin names stays (N2 of `pins`). A pin goes only when no snapshot names it, and
-    its creator must have ended long ago.
+GARBAGE-1: An object stays if it is named by a manifest that was the newest at any time within the
+    delay. So does the chain from the lowest end of these manifests on, with all objects it
+    references.
+GARBAGE-2: A name of the chain goes only when its position is before that of a published manifest.
+GARBAGE-3: An object that no known manifest ever named goes only when it is older than any task
+    that might still publish it. An object in a publication record stays until it is published.
+GARBAGE-4: If the manifests do not show which was the newest within the delay, nothing goes.
+GARBAGE-5: An object that a pin names stays (PINS-2). A pin goes only when no snapshot names
+    it, and its creator must have ended long ago.
 
 The listing is made before the view is read, so no object in it is newer than the view. Times are
 milliseconds on the store's clock. The caller's clock agrees with it to within a fraction of the

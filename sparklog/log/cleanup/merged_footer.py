@@ -3,11 +3,12 @@
 It keeps the append of each offset (a stalled writer may look for it), the state of producers,
 markers, and unreadable batches. Offsets are absolute here; a segment's own are relative.
 
-N1: The append of an offset is recorded while it is among the last APPENDS_KEPT. Older ones are
-    dropped. A writer that stalled that long gets OutcomeUnknown.
-N2: Each producer's last batches stay: a leader recognises retries by them.
-N3: A merge keeps transaction markers. A compaction drops them: below the last stable offset every
-    transaction has ended. Records of aborted ones are removed, and the others become plain records.
+MERGED-FOOTER-1: The append of an offset is recorded while it is among the last APPENDS_KEPT. Older
+    ones are dropped. A writer that stalled that long gets OutcomeUnknown.
+MERGED-FOOTER-2: Each producer's last batches stay: a leader recognises retries by them.
+MERGED-FOOTER-3: A merge keeps transaction markers. A compaction drops them: below the last stable
+    offset every transaction has ended. Records of aborted ones are removed, and the others become
+    plain records.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ and swaps the entries in the newest manifest. Meanwhile the log start may have m
 them, or another job may have rewritten them. Replacements that belong together are swapped together
 or not at all: a tombstone must not go before the records that it hides.
 
-W1: New entries cover exactly the offsets of the old ones.
-W2: If the newest manifest lacks old entries that are not below its log start, another job has
-    rewritten them. Then nothing is swapped.
+MANIFEST-CHANGE-1: New entries cover exactly the offsets of the old ones.
+MANIFEST-CHANGE-2: If the newest manifest lacks old entries that are not below its log start,
+    another job has rewritten them. Then nothing is swapped.
 
 `publish_over_gap` replaces a segment of the tail that cannot be read. A fence needs no replacement:
 the chain continues after it. Every reader's chain ends at that segment, so no plan can run again
@@ -199,7 +199,7 @@ class Replacement:
         return self.old[-1].end_offset
 
     def __post_init__(self) -> None:
-        """Reject a replacement that breaks W1."""
+        """Reject a replacement that breaks MANIFEST-CHANGE-1."""
         covered = (self.new[0].base_offset, self.new[-1].end_offset)
         if covered != (self.base_offset, self.end_offset):
             raise ValueError(f"replacement covers {covered}, not what it replaces: {self}")
@@ -214,7 +214,7 @@ def swap(
 
     The plan drops earlier cleanings that a later one before `expired_before_ms` makes redundant.
     It returns None if the replacements are published, if all lie below the log start, or if another
-    job was faster (W2). `is_published` distinguishes these cases.
+    job was faster (MANIFEST-CHANGE-2). `is_published` distinguishes these cases.
     """
 
     def plan(view: PartitionView) -> Manifest | None:

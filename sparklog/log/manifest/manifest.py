@@ -2,9 +2,9 @@
 
 An immutable value: every change returns a new one, with the next version.
 
-M1: Entries are sorted, contiguous and never overlap.
-M2: The first entry starts at or below the log start offset; the last ends at `end_offset`.
-M3: Neither log start offset nor end offset ever moves back from one version to the next.
+MANIFEST-1: Entries are sorted, contiguous and never overlap.
+MANIFEST-2: The first entry starts at or below the log start offset; the last ends at `end_offset`.
+MANIFEST-3: Neither log start offset nor end offset ever moves back from one version to the next.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def decode(data: bytes, layout: PartitionLayout, name: str) -> Manifest:
 
 
 def broken_invariant(manifest: Manifest) -> str:
-    """Return a text that names the invariant (M1 or M2) that the manifest breaks, or ''."""
+    """Return how the manifest breaks MANIFEST-1 or MANIFEST-2, as text, or ''."""
     entries = manifest.entries
     for one, next_one in pairwise(entries):
         if one.end_offset != next_one.base_offset:

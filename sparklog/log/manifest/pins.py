@@ -3,8 +3,8 @@
 A pin is a manifest outside the versions: it freezes the map from offsets to objects. The log
 ignores it, but a job that deletes objects keeps those that pins name.
 
-N1: A pin counts as complete only if the log named all of its objects after the pin existed.
-N2: A job that deletes lists the pins after it has read the objects that the log names.
+PINS-1: A pin counts as complete only if the log named all of its objects after the pin existed.
+PINS-2: A job that deletes lists the pins after it has read the objects that the log names.
 
 Together they leave no gap. An object never returns to the log. So a job that no longer finds it in
 the log has read the log after the pinner did, and its list has the pin. No clock is involved.
@@ -78,7 +78,7 @@ def frozen(view: PartitionView, nonce: str) -> Manifest:
 
 
 def still_named(made: Pin, view: PartitionView) -> bool:
-    """Return True if the log names every object that a pin names (N1)."""
+    """Return True if the log names every object that a pin names (PINS-1)."""
     return {e.object for e in made.manifest.entries} <= {e.object for e in view.entries}
 
 
@@ -89,7 +89,7 @@ def pinned_objects(
 
     The second result is the reason not to delete any object, or ''.
 
-    Call it after reading the objects that the log names (N2). Cost: a listing, a GET per pin.
+    Call it after reading the objects that the log names (PINS-2). Cost: a listing, a GET per pin.
     """
     listed = yield from list_after(layout.pin_prefix, "")
     return (yield from objects_of(layout, listed, but=but))

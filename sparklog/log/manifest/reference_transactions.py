@@ -6,8 +6,8 @@ transaction has ended, by a marker later in the chain. An aborted segment become
 segment is in the tail, its own footer names the producer.
 Source: FORMAT.md 9, "Reference batches".
 
-J1: No manifest names objects of an open or aborted transaction by reference.
-J2: A marker is in the tail as long as a reference segment that it ends is.
+REFERENCE-TRANSACTIONS-1: No manifest names objects of an open or aborted transaction by reference.
+REFERENCE-TRANSACTIONS-2: A marker is in the tail as long as a reference segment that it ends is.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
 An immutable value; `refresh` returns a newer one.
 
-V1: The tail joins the manifest's end: its first segment starts there, each next where one ends.
-V2: The name at a view's end offset was free after every name below it was taken, unless the view
-    has damage there.
+MANIFEST-VIEW-1: The tail joins the manifest's end: its first segment starts there, each next where
+    one ends.
+MANIFEST-VIEW-2: The name at a view's end offset was free after every name below it was taken,
+    unless the view has damage there.
 """
 
 from __future__ import annotations

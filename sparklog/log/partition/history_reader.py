@@ -5,9 +5,11 @@ bounded cache, shared by all partitions of a broker, keeps blocks of wire batche
 consumers that follow one another share the cost. Fetches and computations are effects, so the same
 code runs on threads and in the simulation.
 
-H1: The batches of `read` cover offset after offset: no consumer waits for one that never comes.
-H2: Every byte has passed its checksum, as in all reads of segments.
-H3: An object that vanished was replaced by a newer manifest: after a refresh it is damage.
+HISTORY-READER-1: The batches of `read` cover offset after offset: no consumer waits for one that
+    never comes.
+HISTORY-READER-2: Every byte has passed its checksum, as in all reads of segments.
+HISTORY-READER-3: An object that vanished was replaced by a newer manifest: after a refresh it is
+    damage.
 
 Offsets: base inclusive, end exclusive. Sizes are bytes.
 """

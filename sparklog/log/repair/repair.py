@@ -2,18 +2,19 @@
 
 A repair changes the manifest and writes new objects; no name of the chain is ever written twice.
 
-R1: A damaged or wrong hint is deleted: the log has the same data.
-R2: If the newest manifest is damaged, the version before it and the chain become the next one.
-    This does not apply if later records may exist or have been deleted. Objects of damaged versions
-    are deleted when nothing depends on them.
-R3: A damaged merged object is replaced by copies of its source objects. An older manifest must name
-    these, all must be whole, and no compaction may be in between. A compaction may have removed
-    their rows, or the markers with the outcomes of their transactions. They are copied, because
-    garbage collection may have found that nothing names them: an object never returns to the log.
-R4: A leader's damaged segment is rebuilt from a write-ahead log that has its batches.
-R5: An object with whole records and a damaged filter of keys is written anew.
-R6: A damaged fence is replaced by a manifest that continues after it, if the segment after it can
-    be read. That segment itself says if only a leader may append from there on.
+REPAIR-1: A damaged or wrong hint is deleted: the log has the same data.
+REPAIR-2: If the newest manifest is damaged, the version before it and the chain become the next
+    one. This does not apply if later records may exist or have been deleted. Objects of damaged
+    versions are deleted when nothing depends on them.
+REPAIR-3: A damaged merged object is replaced by copies of its source objects. An older manifest
+    must name these, all must be whole, and no compaction may be in between. A compaction may have
+    removed their rows, or the markers with the outcomes of their transactions. They are copied,
+    because garbage collection may have found that nothing names them: an object never returns to
+    the log.
+REPAIR-4: A leader's damaged segment is rebuilt from a write-ahead log that has its batches.
+REPAIR-5: An object with whole records and a damaged filter of keys is written anew.
+REPAIR-6: A damaged fence is replaced by a manifest that continues after it, if the segment after
+    it can be read. That segment itself says if only a leader may append from there on.
 
 Nothing else changes: an object that holds the only copy of any data is never touched. An operator
 can give up the rest with `drop_damaged`.
@@ -223,7 +224,7 @@ class Repairer:
         return [e for e in self._found.view.entries if self._layout.key(e.object) in keys]
 
     def _restored(self, entry: Entry) -> Iterator[RepairResult]:
-        """Copy the objects that `entry` was merged from (R3)."""
+        """Copy the objects that `entry` was merged from (REPAIR-3)."""
         for older in self._older_manifests():
             if older.cleaned != self._found.view.manifest.cleaned:
                 return
@@ -246,7 +247,7 @@ class Repairer:
         return self._swapped(Replacement((entry,), tuple(new)))
 
     def _refilled(self, entry: Entry) -> list[RepairResult]:
-        """Rebuild a leader's segment from a write-ahead log (R4)."""
+        """Rebuild a leader's segment from a write-ahead log (REPAIR-4)."""
         if entry.leader_epoch == UNLED_EPOCH or entry.nonce == REWRITTEN_NONCE:
             return []
         finding = wal_batches(self._layout, entry.base_offset, entry.end_offset, entry.leader_epoch)
@@ -260,7 +261,7 @@ class Repairer:
         return [result] if self._swapped(Replacement((entry,), tuple(new))) else []
 
     def _reindexed(self, entry: Entry) -> list[RepairResult]:
-        """Write an object anew, because its filter is damaged (R5)."""
+        """Write an object anew, because its filter is damaged (REPAIR-5)."""
         result = [
             RepairResult(self._layout.key(entry.object), "written anew, with its filter of keys")
         ]
@@ -270,7 +271,7 @@ class Repairer:
         return result if self._swapped(made) else []
 
     def _rejoined(self, damage: Damage) -> list[RepairResult]:
-        """Rebuild a segment of the tail, so that the chain continues (R4).
+        """Rebuild a segment of the tail, so that the chain continues (REPAIR-4).
 
         Its epoch is known only if the segments before and after it have the same.
         """
@@ -292,7 +293,7 @@ class Repairer:
         return [RepairResult(damage.object, "made again from a write-ahead log")]
 
     def _unfenced(self, damage: Damage) -> list[RepairResult]:
-        """Let the chain continue after a fence, of which only the name can be read (R6)."""
+        """Let the chain continue after a fence, of which only the name can be read (REPAIR-6)."""
         view = self._found.view
         offset, generation = view.position
         after = self._segment_at(self._layout.chain_name(offset, generation + 1))
@@ -341,7 +342,7 @@ class Repairer:
         return is_published(after, [replacement])
 
     def _new_manifest(self) -> list[RepairResult]:
-        """Publish the content of the older version anew, and delete the damaged versions (R2)."""
+        """Publish the older version's content anew, and delete the damaged ones (REPAIR-2)."""
         damaged = [d.object for d in self._of(DamageKind.MANIFEST)]
         done = []
         newest = self._newest_key()

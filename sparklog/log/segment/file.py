@@ -10,9 +10,10 @@ buffer, and keeps a result that is larger than the original, too. Here such a bu
 with -1 for its uncompressed length: a reader uses it in place. The writer samples a large buffer
 first, so random or encrypted data costs only a copy.
 
-C1: Arrays and buffers are those that Arrow writes, except that no buffer is padded.
-C2: A stored buffer has at most eight bytes more than the original.
-C3: If a buffer is stored raw without a try at compression, no sample of it became smaller.
+SEGMENT-FILE-1: Arrays and buffers are those that Arrow writes, except that no buffer is padded.
+SEGMENT-FILE-2: A stored buffer has at most eight bytes more than the original.
+SEGMENT-FILE-3: If a buffer is stored raw without a try at compression, no sample of it became
+    smaller.
 
 This module does not know records or offsets. Sizes and positions are bytes from the file's start.
 Source: Arrow columnar format, "IPC File Format"; format/File.fbs and Message.fbs.

@@ -5,8 +5,8 @@ and end of each transaction are kept, and so are its markers: readers of committ
 both. Offsets without a record (removed by compaction, or control segments of old logs) become empty
 batches. Clients skip these, so no client waits for an offset that never comes.
 
-B1: The batches of a block cover its offsets without a gap between them.
-B2: A batch is within one transaction, or outside of all.
+TO-BATCHES-1: The batches of a block cover its offsets without a gap between them.
+TO-BATCHES-2: A batch is within one transaction, or outside of all.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Older versions accepted batches without a check. This version can read some of those batches: Kafka
 accepts some that older versions of sparklog could not decode. No reader can read the others.
 
-U1: A batch that can be read is returned as its rows.
-U2: A reader that skips an unreadable batch logs a warning.
+UNREAD-BATCHES-1: A batch that can be read is returned as its rows.
+UNREAD-BATCHES-2: A reader that skips an unreadable batch logs a warning.
 """
 
 from __future__ import annotations

@@ -5,12 +5,14 @@ offsets (`tail`). Compiled code (`record_survey`) checks every record, because a
 must be readable. The producer's codec stays, even if `compression.type` is another one: a flush
 encodes segments anew.
 
-B1: Bytes from a client raise one of the errors below, or are a batch that every client can read.
-B2: Offsets in a batch are dense: compaction leaves gaps, producers do not. An uncompressed batch
-    with other offset deltas, which Kafka accepts, gets new deltas. A compressed one is rejected,
-    as by Kafka.
-B3: Coordinators write markers, clients never do.
-B4: The header's max timestamp is that of the records, even if the producer wrote another one.
+BATCH-VALIDATOR-1: Bytes from a client raise one of the errors below, or are a batch that every
+    client can read.
+BATCH-VALIDATOR-2: Offsets in a batch are dense: compaction leaves gaps, producers do not. An
+    uncompressed batch with other offset deltas, which Kafka accepts, gets new deltas. A compressed
+    one is rejected, as by Kafka.
+BATCH-VALIDATOR-3: Coordinators write markers, clients never do.
+BATCH-VALIDATOR-4: The header's max timestamp is that of the records, even if the producer wrote
+    another one.
 
 Offsets count records, timestamps are milliseconds since the Unix epoch, sizes are bytes.
 Source: Kafka's ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords, LogValidator.
@@ -313,7 +315,7 @@ def _out_of_time(stamps: npt.NDArray[np.int64], rules: BatchRules, now_ms: int) 
 
 
 def _renumbered(header: BatchHeader, data: BytesLike, first_byte: int) -> CheckedBatch:
-    """Return an uncompressed batch whose records have the deltas 0, 1, 2 and so on (B2)."""
+    """Return an uncompressed batch whose deltas are 0, 1, 2 and so on (BATCH-VALIDATOR-2)."""
     rows = rows_of_batch(header, data, first_byte)
     settings = BatchSettings(
         producer_id=header.producer_id,

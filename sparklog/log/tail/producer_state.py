@@ -4,10 +4,12 @@ A producer numbers its records; the partition accepts each number once and in or
 calls `check` before an append and `record` after it, with no other call in between. A new leader
 rebuilds the state from the log. The caller passes the time; the state has no clock.
 
-P1: A batch that was appended is recognised while it is among its producer's last five.
-P2: Records of one producer epoch are appended in the order of their sequence numbers.
-P3: After an epoch was seen, no batch of an older one is appended.
-P4: A producer with an open transaction never expires.
+PRODUCER-STATE-1: A batch that was appended is recognised while it is among its producer's last
+    five.
+PRODUCER-STATE-2: Records of one producer epoch are appended in the order of their sequence
+    numbers.
+PRODUCER-STATE-3: After an epoch was seen, no batch of an older one is appended.
+PRODUCER-STATE-4: A producer with an open transaction never expires.
 
 An unknown producer (new or expired) may begin with any sequence number. Kafka does the same since
 2.5, and no longer returns UNKNOWN_PRODUCER_ID. Sequence numbers go from 0 to 2**31 - 1, then start
@@ -16,9 +18,9 @@ at 0 again.
 `OpenTransactions` holds the transactions of the partition: the open ones, and the last stable
 offset. It knows only offsets and producer ids, and has no state per record.
 
-X1: The last stable offset is at most the first offset of every open transaction. The same holds for
-    every transaction whose end is not yet below the high watermark.
-X2: It never moves back while the high watermark does not.
+PRODUCER-STATE-5: The last stable offset is at most the first offset of every open transaction. The
+    same holds for every transaction whose end is not yet below the high watermark.
+PRODUCER-STATE-6: It never moves back while the high watermark does not.
 
 Offsets: `first_offset` and `last_offset` are inclusive, the last one is the marker's.
 Source: KIP-98, KIP-360; Kafka's ProducerAppendInfo, ProducerStateManager and TransactionIndex.

@@ -8,18 +8,19 @@ reference segment, and consumers read the records themselves from there.
 This module is pure. `decode_references` finds the errors of a batch, `check_references` those of
 its objects.
 
-Q1: References are dense and in order, each object once. All are under `staged/` of the partition's
-    own folder, and their names are relative to that folder.
-Q2: The objects of an accepted batch exist, their metadata is whole, and the batch describes them
-    exactly.
+REFERENCES-1: References are dense and in order, each object once. All are under `staged/` of the
+    partition's own folder, and their names are relative to that folder.
+REFERENCES-2: The objects of an accepted batch exist, their metadata is whole, and the batch
+    describes them exactly.
 
 `PendingReferences` recognises a reference batch that a writer sends again, so that the leader
 appends it once. The log identifies a batch by its commit key and by its objects. Batches in the
 tail are remembered until they are flushed. No rebuild is needed: a new leader's tail is empty.
 
-Y1: After a writer's sequence was appended, neither that nor a lower one of that writer is.
-Y2: Without a commit key, no batch is appended whose first object the log names (unless a rewrite
-    has replaced that object since).
+REFERENCES-3: After a writer's sequence was appended, neither that nor a lower one of that writer
+    is.
+REFERENCES-4: Without a commit key, no batch is appended whose first object the log names (unless a
+    rewrite has replaced that object since).
 
 Source: FORMAT.md 5 and 9, "Reference batches".
 """
@@ -237,7 +238,7 @@ def _check_header(header: BatchHeader) -> None:
 
 
 def _check_references(batch: ReferenceBatch, header: BatchHeader) -> None:
-    """Check Q1, and that the header agrees with the references."""
+    """Check REFERENCES-1, and that the header agrees with the references."""
     if len(batch.references) > OBJECTS_MAX:
         raise DataCorrupt(f"reference batch names too many objects. max={OBJECTS_MAX}")
     end = 0

@@ -6,9 +6,9 @@ operation reads a record: `timestamp_lookup` does. The tail does not know which 
 committed, durable or flushed. It is not thread-safe; its results are immutable and may go to any
 thread.
 
-T1: Batches are whole and contiguous: a cut or a limit inside a batch excludes it.
-T2: Leader epochs never fall from one batch to the next.
-T3: The start moves only up; the end moves down only by `truncate` and `reset`.
+TAIL-1: Batches are whole and contiguous: a cut or a limit inside a batch excludes it.
+TAIL-2: Leader epochs never fall from one batch to the next.
+TAIL-3: The start moves only up; the end moves down only by `truncate` and `reset`.
 
 Offsets: base inclusive, end exclusive. Timestamps are milliseconds, sizes bytes.
 Source: DESIGN.md 4; KIP-101 and KIP-279 for epochs.

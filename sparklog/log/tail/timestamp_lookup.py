@@ -62,7 +62,7 @@ def first_since(batch: bytes, timestamp_ms: int) -> TimestampedOffset | None:
     if outcome != 1:
         return None
     record, delta, newest_ms = found.tolist()
-    # A dense batch counts its records, and ignores their deltas; see `decode_kernels` D2.
+    # A dense batch counts its records, and ignores their deltas; see DECODE-KERNELS-2.
     is_dense = header.record_count == header.last_offset_delta + 1
     offset = header.base_offset + (record if is_dense else delta)
     return TimestampedOffset(offset, newest_ms, header.leader_epoch)

@@ -4,8 +4,9 @@ A log is sealed and read once, for every partition that its broker led. The batc
 join the end of the partition's own log (L1). Read that end *after* the sealed logs: an object that
 is missing from them was flushed before it was deleted.
 
-R1: The batches in a result join each other, and the first joins the partition's own log.
-R2: Leader epochs never fall from one batch to the next.
+WAL-RECOVERY-1: The batches in a result join each other, and the first joins the partition's own
+    log.
+WAL-RECOVERY-2: Leader epochs never fall from one batch to the next.
 """
 
 from __future__ import annotations

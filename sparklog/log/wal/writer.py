@@ -4,14 +4,14 @@
 flight. It acknowledges them strictly in order, and reports the names that may be deleted. Neither
 reads a clock or a store. The caller decides when a window is due. Sequences number objects.
 
-W1: A window is acknowledged only when it and all before it are durable.
-W2: An object's boundary is at most the newest sequence acknowledged when it was numbered, and never
-    lower than the boundary of the object before.
-W3: A name may be deleted only when it is below the boundary of an acknowledged object. So the
-    newest acknowledged object always stays.
-W4: After one name belongs to another writer, no further window is acknowledged.
-W5: In a log that is not forced to the disk, an object that raises the boundary is forced all the
-    same. So no name is deleted by a boundary that a power cut could take back.
+WAL-WRITER-1: A window is acknowledged only when it and all before it are durable.
+WAL-WRITER-2: An object's boundary is at most the newest sequence acknowledged when it was
+    numbered, and never lower than the boundary of the object before.
+WAL-WRITER-3: A name may be deleted only when it is below the boundary of an acknowledged object.
+    So the newest acknowledged object always stays.
+WAL-WRITER-4: After one name belongs to another writer, no further window is acknowledged.
+WAL-WRITER-5: In a log that is not forced to the disk, an object that raises the boundary is forced
+    all the same. So no name is deleted by a boundary that a power cut could take back.
 
 Source: WAL.md 3. `tests/model/test_wal.py` runs this code through every order of small cases.
 """

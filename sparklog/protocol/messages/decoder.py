@@ -3,9 +3,10 @@
 A decoder is a tree of closures compiled once per entity type. One `struct` reads each run of
 fixed-width fields. Record bytes stay bytes.
 
-D1: A claimed length never reserves memory: it is compared with the remaining bytes.
-D2: The number of array elements of one message is bounded, for any message size.
-D3: The only exception is `Malformed`.
+MESSAGES-DECODER-1: A claimed length never reserves memory: it is compared with the remaining
+    bytes.
+MESSAGES-DECODER-2: The number of array elements of one message is bounded, for any message size.
+MESSAGES-DECODER-3: The only exception is `Malformed`.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@
 
 `columns_of` converts any slice of any Arrow array to plain numpy views for compiled code.
 
-A1: Nothing is copied unless the type has to change.
-A2: `columns_of` checks the lengths and buffers of the views; the kernel checks the offsets in them.
+RECORDS-COLUMNS-1: Nothing is copied unless the type has to change.
+RECORDS-COLUMNS-2: `columns_of` checks the lengths and buffers of the views; the kernel checks the
+    offsets in them.
 """
 
 from __future__ import annotations

@@ -2,15 +2,16 @@
 
 Sizes are bytes. Java's client limits the written formats:
 
-C1: gzip: one member. zstd: one frame. Both are also read when there are several. The decoder
-    ignores bytes after gzip members that do not begin another one, as Java does: clients pad with
-    zeros.
-C2: snappy: written in xerial's framing (blocks of 32 KiB, as Java does), read framed or raw
-    (librdkafka writes raw).
-C3: lz4: written in frames of independent 64 KiB blocks; any valid frame is read. Java rejects
-    dependent blocks, and Arrow's own lz4 frames have them beyond one block.
-C4: Decompression stops at a limit, before it uses the memory.
-C5: `decompress_strictly` rejects bytes that Kafka's clients cannot read, though this module can.
+COMPRESSION-1: gzip: one member. zstd: one frame. Both are also read when there are several. The
+    decoder ignores bytes after gzip members that do not begin another one, as Java does: clients
+    pad with zeros.
+COMPRESSION-2: snappy: written in xerial's framing (blocks of 32 KiB, as Java does), read framed or
+    raw (librdkafka writes raw).
+COMPRESSION-3: lz4: written in frames of independent 64 KiB blocks; any valid frame is read. Java
+    rejects dependent blocks, and Arrow's own lz4 frames have them beyond one block.
+COMPRESSION-4: Decompression stops at a limit, before it uses the memory.
+COMPRESSION-5: `decompress_strictly` rejects bytes that Kafka's clients cannot read, though this
+    module can.
 
 Source: KIP-110, KIP-390; LZ4 frame format 1.6; snappy-java's SnappyOutputStream.
 """

@@ -9,11 +9,12 @@ compiles (or loads) the kernels; see `jit`.
   length varint, key | value length varint, value | header count varint, headers`
 - header: `key length varint, key | value length varint, value`
 
-D1: On any bytes, no byte outside `data` is read.
-D2: Offset deltas rise from record to record and never exceed the header's last offset delta. In a
-    batch with as many records as offsets, the record's index replaces its delta. Kafka accepts
-    other deltas from producers, and clients read them.
-D3: A negative length is a null, as in Java's reader; header keys and counts cannot be null.
+DECODE-KERNELS-1: On any bytes, no byte outside `data` is read.
+DECODE-KERNELS-2: Offset deltas rise from record to record and never exceed the header's last
+    offset delta. In a batch with as many records as offsets, the record's index replaces its
+    delta. Kafka accepts other deltas from producers, and clients read them.
+DECODE-KERNELS-3: A negative length is a null, as in Java's reader; header keys and counts cannot
+    be null.
 
 Positions and sizes are bytes. Source: Kafka protocol guide, record; Java's DefaultRecord.readFrom.
 """

@@ -5,11 +5,12 @@ batches). It also decodes many batches together, so that the cost of a call is s
 flush brings thousands of small batches at a time. Their headers become one table, their records one
 buffer, and one call of the compiled scan decodes all of it.
 
-R1: On any bytes, `decode` returns or raises DataCorrupt.
-R2: Gaps in offsets, which compaction leaves, appear in the offset column.
-R3: With LogAppendTime every row has the header's max timestamp.
-N1: The rows of `decode_runs` are those of `decode`, batch after batch, each with its own offset.
-N2: Each item is exactly one batch whose checksum the caller has verified.
+RECORDS-DECODER-1: On any bytes, `decode` returns or raises DataCorrupt.
+RECORDS-DECODER-2: Gaps in offsets, which compaction leaves, appear in the offset column.
+RECORDS-DECODER-3: With LogAppendTime every row has the header's max timestamp.
+RECORDS-DECODER-4: The rows of `decode_runs` are those of `decode`, batch after batch, each with
+    its own offset.
+RECORDS-DECODER-5: Each item is exactly one batch whose checksum the caller has verified.
 
 Offsets count records, timestamps are milliseconds since the Unix epoch, sizes are bytes.
 """

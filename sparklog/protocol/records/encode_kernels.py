@@ -4,9 +4,11 @@
 writes exactly those. `columns.Columns` groups the columns. Importing this module compiles (or
 loads) the kernels; see `jit`.
 
-E1: Nothing is written outside `out`, and nothing read outside the columns' own buffers.
-E2: Offsets rise from row to row; a batch ends where an offset delta would exceed 31 bits.
-E3: The measured size is the written size.
+ENCODE-KERNELS-1: Nothing is written outside `out`, and nothing read outside the columns' own
+    buffers.
+ENCODE-KERNELS-2: Offsets rise from row to row; a batch ends where an offset delta would exceed 31
+    bits.
+ENCODE-KERNELS-3: The measured size is the written size.
 
 Positions and sizes are bytes. Source: Kafka protocol guide, record.
 """

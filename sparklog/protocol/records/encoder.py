@@ -5,11 +5,11 @@ at a fixed cost of a third of a millisecond. A coordinator or a transaction mark
 records, thousands of times a second. Each costs some microseconds in `encode_small`; `encode` is
 faster from about a hundred records on.
 
-W1: Decoding returns the same rows, except that empty header lists become null.
-W2: Rows without an offset column are dense from the base offset. With one, gaps stay, and
+ENCODER-1: Decoding returns the same rows, except that empty header lists become null.
+ENCODER-2: Rows without an offset column are dense from the base offset. With one, gaps stay, and
     `last_offset` keeps a gap at the end.
-W3: With LogAppendTime a batch has only one timestamp, so all rows of a batch share it.
-S1: The bytes of `encode_small` are those that `encode` writes for the same records.
+ENCODER-3: With LogAppendTime a batch has only one timestamp, so all rows of a batch share it.
+ENCODER-4: The bytes of `encode_small` are those that `encode` writes for the same records.
 
 Offsets count records, timestamps are milliseconds since the Unix epoch, sizes are bytes.
 Source: Kafka protocol guide, record batch and record.

@@ -21,11 +21,13 @@ Attributes: bits 0-2 codec, 3 timestamp type, 4 transactional, 5 control, 6 dele
 bits stay unchanged; Kafka uses none of them. sparklog uses bit 14 for batches that reference
 records elsewhere.
 
-H1: `length` counts the bytes after itself, so a batch takes `length + 12` bytes.
-H2: The CRC covers the attributes to the end: a leader stamps base offset and leader epoch without
-    it.
-H3: With the timestamp type LogAppendTime the max timestamp is the timestamp of every record.
-H4: With the delete horizon bit the base timestamp *is* the horizon; deltas count from it.
+RECORDS-HEADER-1: `length` counts the bytes after itself, so a batch takes `length + 12` bytes.
+RECORDS-HEADER-2: The CRC covers the attributes to the end: a leader stamps base offset and leader
+    epoch without it.
+RECORDS-HEADER-3: With the timestamp type LogAppendTime the max timestamp is the timestamp of every
+    record.
+RECORDS-HEADER-4: With the delete horizon bit the base timestamp *is* the horizon; deltas count
+    from it.
 
 Offsets count records, timestamps are milliseconds since the Unix epoch, sizes are bytes.
 Source: Kafka protocol guide, record batch; KIP-98, KIP-534.

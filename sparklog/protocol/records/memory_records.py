@@ -2,8 +2,8 @@
 
 It reads headers only, not the records inside. Sizes are bytes.
 
-M1: The batches lie one after the other from the buffer's first byte.
-M2: Only a reader of Fetch responses may find a last batch that is cut short.
+MEMORY-RECORDS-1: The batches lie one after the other from the buffer's first byte.
+MEMORY-RECORDS-2: Only a reader of Fetch responses may find a last batch that is cut short.
 """
 
 from __future__ import annotations

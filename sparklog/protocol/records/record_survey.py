@@ -3,8 +3,9 @@
 A leader checks a producer's batch with it before the append. It costs about ten nanoseconds a
 record and no memory beyond the decompressed bytes.
 
-V1: A batch without a fault decodes: `decoder` and Kafka's clients read every record of it.
-V2: Nothing is allocated from a count before the bytes for it were seen.
+RECORD-SURVEY-1: A batch without a fault decodes: `decoder` and Kafka's clients read every record
+    of it.
+RECORD-SURVEY-2: Nothing is allocated from a count before the bytes for it were seen.
 """
 
 from __future__ import annotations

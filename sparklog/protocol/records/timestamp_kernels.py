@@ -1,9 +1,9 @@
 """Kernel that finds the first record of a batch by its timestamp, and keeps nothing else.
 
 Importing this module compiles (or loads) the kernel; see `jit`. Its `_varint` is that of
-`decode_kernels`, as a kernel calls only functions of its own module (`jit` J1).
+`decode_kernels`, as a kernel calls only functions of its own module (JIT-1).
 
-K1: On any bytes, no byte outside `data` is read.
+TIMESTAMP-KERNELS-1: On any bytes, no byte outside `data` is read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The most that a batch can decompress to, from its frames' headers: nothing is decompressed.
 
-U1: The result is never smaller than what `compression.decompress` returns within the limit.
-U2: A look reads at most `BLOCKS_MAX` block headers, so that an event loop can do it.
+UNFOLDED-SIZE-1: The result is never smaller than what `compression.decompress` returns within the
+    limit.
+UNFOLDED-SIZE-2: A look reads at most `BLOCKS_MAX` block headers, so that an event loop can do it.
 
 Anything odd counts as the limit: the decoder will find the error.
 Source: RFC 8878 (zstd), LZ4 frame format 1.6, RFC 1951 (deflate), snappy-java's framing.

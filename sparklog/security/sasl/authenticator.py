@@ -2,13 +2,13 @@
 
     start -> (ApiVersions) -> SaslHandshake -> SaslAuthenticate* -> complete | failed
 
-A1: before `complete`, only ApiVersions (once, first), SaslHandshake and SaslAuthenticate are
-    answered; anything else ends the connection.
-A2: a failure's answer does not show whether the user exists.
-A3: a complete connection may authenticate again, with the same mechanism and principal. Until it
-    is complete again, A1 holds.
-A4: a session ends at the earlier of the credential's expiry and `connections.max.reauth.ms`. After
-    that, only SaslHandshake is accepted.
+AUTHENTICATOR-1: before `complete`, only ApiVersions (once, first), SaslHandshake and
+    SaslAuthenticate are answered; anything else ends the connection.
+AUTHENTICATOR-2: a failure's answer does not show whether the user exists.
+AUTHENTICATOR-3: a complete connection may authenticate again, with the same mechanism and
+    principal. Until it is complete again, AUTHENTICATOR-1 holds.
+AUTHENTICATOR-4: a session ends at the earlier of the credential's expiry and
+    `connections.max.reauth.ms`. After that, only SaslHandshake is accepted.
 
 Source: KIP-43, KIP-152, KIP-368; Kafka's SaslServerAuthenticator for the messages.
 """
@@ -110,7 +110,7 @@ class SaslAuthenticator:
         return self.raw_tokens and self._in_exchange
 
     def expired(self, now_ms: int) -> bool:
-        """Return True if the session is over (A4)."""
+        """Return True if the session is over (AUTHENTICATOR-4)."""
         return self._ends_ms is not None and now_ms > self._ends_ms
 
     def api_versions(self, *, supported: bool) -> None:
@@ -135,7 +135,7 @@ class SaslAuthenticator:
         return self.state in (SaslState.AUTHENTICATE, SaslState.WRONG_MECHANISM)
 
     def handshake(self, mechanism: str, version: int, now_ms: int) -> HandshakeReply:
-        """Begin an exchange, for the first time or again (A3)."""
+        """Begin an exchange, for the first time or again (AUTHENTICATOR-3)."""
         offered = tuple(self.mechanisms)
         if self._in_exchange or self.state is SaslState.FAILED:
             return HandshakeReply((), self.unexpected("SASL_HANDSHAKE"), close=True)

@@ -3,8 +3,8 @@
 A token has a public id. Its secret is the HMAC of the id under `delegation.token.secret.key`, which
 the brokers share. The holder logs in by SCRAM with the id as user name and the HMAC as password.
 
-T1: no record and no snapshot has the HMAC or anything that derives from it
-T2: an id that is no token takes the same steps as a token until its proof fails
+DELEGATION-TOKENS-1: no record and no snapshot has the HMAC or anything that derives from it
+DELEGATION-TOKENS-2: an id that is no token takes the same steps as a token until its proof fails
 
 Times are in ms since the Unix epoch. Source: KIP-48, KIP-373.
 """

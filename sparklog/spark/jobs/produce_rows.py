@@ -4,8 +4,8 @@ CSV is read as RFC 4180 defines it, JSON as lines of one object (or one array of
 line that is malformed becomes no record: it fails the job, which then has sent nothing, or it is
 set aside with the reason.
 
-  R1  every line is checked, also one that the job would not have taken
-  R2  a user who names a `mode` for Spark's reader has that instead of these checks
+  PRODUCE-ROWS-1: every line is checked, also one that the job would not have taken
+  PRODUCE-ROWS-2: a user who names a `mode` for Spark's reader has that instead of these checks
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class CheckedRows:
         is_good = sf.when(sf.col(MALFORMED).isNull(), sf.lit(True)).otherwise(
             sf.raise_error(words).cast("boolean")
         )
-        # Spark puts no filter of the job before what is observed (R1).
+        # Spark puts no filter of the job before what is observed (PRODUCE-ROWS-1).
         checked = self._all.where(is_good).observe(_CHECKED, sf.count(sf.lit(1)).alias("rows"))
         return self._without_marks(checked)
 

@@ -5,9 +5,10 @@ the batch's number and the offsets [from, until) of every partition. It is writt
 Delta commit as the rows. So the table itself says where to go on, and nothing else has to be kept.
 Pure.
 
-  T1  a commit's `from` is the `until` of the commit before it, but where data was lost (allowed)
-  T2  batch numbers rise by one. Delta takes each number once (txnVersion), so that of two writers
-      that planned from the same commit one has no effect
+  MATERIALIZE-COMMIT-1: a commit's `from` is the `until` of the commit before it, but where data
+      was lost (allowed)
+  MATERIALIZE-COMMIT-2: batch numbers rise by one. Delta takes each number once (txnVersion), so
+      that of two writers that planned from the same commit one has no effect
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """From a topic to a Delta table, every record once: what `jobs/materialize.py` does.
 
-E1  one commit of the table decides a batch: rows, offsets and the batch's number together
-E2  where to go on is read from the table, never from anywhere else
-E3  rejected records follow the commit that left them out, by its number, range and schema; the
-    next batch is not begun before they are there. A job that finds a batch without them parks
-    them first, and Delta takes them once
+MATERIALIZE-1: one commit of the table decides a batch: rows, offsets and the batch's number
+    together
+MATERIALIZE-2: where to go on is read from the table, never from anywhere else
+MATERIALIZE-3: rejected records follow the commit that left them out, by its number, range and
+    schema; the next batch is not begun before they are there. A job that finds a batch without
+    them parks them first, and Delta takes them once
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ class Materialization:
         return planned_report(self._job, found, ranges, records, rows.schema, self._progress)
 
     def _begin(self) -> FoundTable:
-        """Return where the table is, after completing what a killed job has left (E3)."""
+        """Return where the table is, after completing the work of a killed job (MATERIALIZE-3)."""
         found = self._looked_up()
         if found.commit is not None:
             self._complete(found, found.commit)

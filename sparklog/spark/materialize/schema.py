@@ -4,10 +4,11 @@ Pure: Spark's type objects and nothing that runs. A table has five columns of th
 for each field of the value. Names of fields that look like a record's column get one more leading
 underscore (`_offset` becomes `__offset`, `__offset` becomes `___offset`), so that no two meet.
 
-  C1  what a table has stays: a column never goes, is never renamed and never narrows
-  C2  names that differ in case only are one column to Delta. Of new ones in one batch the first in
-      the alphabet has it (capitals come first), and then the one that the table has. A value that
-      has two of them decides about none
+  MATERIALIZE-SCHEMA-1: what a table has stays: a column never goes, is never renamed and never
+      narrows
+  MATERIALIZE-SCHEMA-2: names that differ in case only are one column to Delta. Of new ones in one
+      batch the first in the alphabet has it (capitals come first), and then the one that the table
+      has. A value that has two of them decides about none
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def merged_given(known: StructType, given: StructType) -> StructType:
     Fields that are no longer given are left out; those given in a narrower type keep theirs.
 
     Raises:
-        InvalidRequest: a field has a type now that its column cannot take (C1).
+        InvalidRequest: a field has a type now that its column cannot take (MATERIALIZE-SCHEMA-1).
     """
     return StructType([_given_field(known, field) for field in given.fields])
 

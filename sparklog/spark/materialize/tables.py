@@ -3,9 +3,9 @@
 Each write is one Delta commit with the batch's number (txnAppId, txnVersion) and its `TableCommit`.
 The session is one of our own: settings that a write needs reach no other user's queries.
 
-  D1  a batch with a number that the table has already is not written again, without an error. So
-      after every write the job asks the table whose commit it has
-  D2  a commit always has something in it, its number: an empty batch moves the table on, too
+  TABLES-1: a batch with a number that the table has already is not written again, without an
+      error. So after every write the job asks the table whose commit it has
+  TABLES-2: a commit always has something in it, its number: an empty batch moves the table on, too
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class DeltaTables:
         return value_fields(self._spark.read.format("delta").load(self.table).schema)
 
     def append(self, rows: DataFrame, commit: TableCommit, properties: Mapping[str, str]) -> None:
-        """Write a batch's rows as one commit, unless the table has its number (D1).
+        """Write a batch's rows as one commit, unless the table has its number (TABLES-1).
 
         `properties` are for a table that is made by it.
         """

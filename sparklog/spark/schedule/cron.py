@@ -1,13 +1,15 @@
 """When a cron expression is due: crontab(5)'s fields, and the clock changes of cron(8). Pure.
 
-  T1  a job at fixed times whose minute a change of the clock skips is due right after the change
-  T2  a job at fixed times whose minute a change of the clock repeats is due the first time only
-  T3  a job whose minute or hour begins with `*` follows the clock. It is due whenever the clock
-      shows its minute, so never in a skipped hour, and twice in a repeated one
-  T4  a change of more than three hours corrects the clock: every job follows it
+  CRON-1: a job at fixed times whose minute a change of the clock skips is due right after the
+      change
+  CRON-2: a job at fixed times whose minute a change of the clock repeats is due the first time
+      only
+  CRON-3: a job whose minute or hour begins with `*` follows the clock. It is due whenever the
+      clock shows its minute, so never in a skipped hour, and twice in a repeated one
+  CRON-4: a change of more than three hours corrects the clock: every job follows it
 
-T1 to T4 are those of Vixie's cron, which Debian and most other systems run. Times are milliseconds
-since the epoch; a job is due at the beginning of a minute.
+CRON-1 to CRON-4 are those of Vixie's cron, which Debian and most other systems run. Times are
+milliseconds since the epoch; a job is due at the beginning of a minute.
 """
 
 from __future__ import annotations
@@ -114,7 +116,7 @@ class Cron:
     either_day: bool
     """True if a day suffices that one of the two fields of days has."""
     follows_clock: bool
-    """True if a change of the clock is nothing special (T3)."""
+    """True if a change of the clock is nothing special (CRON-3)."""
     zone: tzinfo = UTC
 
     def next_ms(self, after_ms: int) -> int | None:

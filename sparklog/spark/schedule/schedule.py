@@ -3,11 +3,11 @@
 A job has times, by its cron expression. An application that runs it at a time claims that time in
 the log first (`claims`). So the last claim shows what is still to be done:
 
-  S1  at most one run per time and attempt, however many applications look
-  S2  one run makes up for times that passed while no application looked, at the newest of them, if
-      that is not older than `catch_up_ms`
-  S3  times that pass while the job itself runs are skipped
-  S4  a run that fell silent (its application was killed) is tried once more, and only once
+  SCHEDULE-1: at most one run per time and attempt, however many applications look
+  SCHEDULE-2: one run makes up for times that passed while no application looked, at the newest of
+      them, if that is not older than `catch_up_ms`
+  SCHEDULE-3: times that pass while the job itself runs are skipped
+  SCHEDULE-4: a run that fell silent (its application was killed) is tried once more, and only once
 
 Times are milliseconds since the epoch.
 """

@@ -4,8 +4,8 @@
     broker: {"nonce": N2, "broker": 1, "proof": code of N1 and N2}
     either: {"body": …, "code": code of its number and its text}
 
-  K1  the token is never sent; each end proves that it has it
-  K2  an object that another process changed, repeated, left out or added ends the line
+  SIGNED-LINE-1: the token is never sent; each end proves that it has it
+  SIGNED-LINE-2: an object that another process changed, repeated, left out or added ends the line
 
 The content is not encrypted: it has addresses, process ids and orders, and no secrets.
 """
@@ -50,7 +50,7 @@ class SignedLine:
             _send(self._line, {"body": body, "code": code})
 
     def read(self) -> dict[str, Any] | None:
-        """Return the next object; None for the end of the line, and for a wrong one (K2)."""
+        """Return the next object; None at the line's end or for a wrong one (SIGNED-LINE-2)."""
         outer = _read(self._reader)
         body = None if outer is None else outer.get("body")
         if outer is None or not isinstance(body, str):

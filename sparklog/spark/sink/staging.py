@@ -2,8 +2,10 @@
 
 Each partition has a buffer. A small pool of threads encodes and uploads a buffer that has grown to
 `roll_bytes`, while the task goes on reading. Sizes are bytes of uncompressed Arrow data.
-  G1  what is buffered or under way never exceeds `buffered_bytes_max` by more than one batch
-  G2  the objects of a partition, in the order of `finish`, hold its records in the order of `add`
+  STAGING-1: what is buffered or under way never exceeds `buffered_bytes_max` by more than one
+      batch
+  STAGING-2: the objects of a partition, in the order of `finish`, hold its records in the order of
+      `add`
 """
 
 from __future__ import annotations
@@ -137,7 +139,7 @@ class Staging:
     def _wait_for_oldest(self) -> None:
         upload = self._under_way.popleft()
         self._under_way_bytes -= upload.size_bytes
-        # Uploads of one partition are waited for in the order they were begun: that is G2.
+        # Uploads of one partition are waited for in the order they were begun: that is STAGING-2.
         self._done.setdefault(upload.place, []).append(upload.reference.result())
 
     def _staged(self) -> tuple[StagedPartition, ...]:

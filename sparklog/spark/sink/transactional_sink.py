@@ -4,11 +4,12 @@ The transaction has a reference batch for each partition. For a group of the que
 commits how far it has written each of them. With that it commits the batch's number, by which a
 later attempt sees that the batch is there.
 
-  X1  an attempt reads the group's offsets after it has taken over the transactional id. Every
-      earlier transaction has ended then, and no other attempt's can commit
-  X2  a transaction that commits has all partitions and the number; one that does not has neither
-  X3  the sink writes nothing if it knows neither the batch's number nor an earlier one, and the
-      group may have expired since the batch
+  TRANSACTIONAL-SINK-1: an attempt reads the group's offsets after it has taken over the
+      transactional id. Every earlier transaction has ended then, and no other attempt's can commit
+  TRANSACTIONAL-SINK-2: a transaction that commits has all partitions and the number; one that does
+      not has neither
+  TRANSACTIONAL-SINK-3: the sink writes nothing if it knows neither the batch's number nor an
+      earlier one, and the group may have expired since the batch
 
 Source: FORMAT.md 7 and 9.
 """
@@ -234,7 +235,7 @@ class _TransactionAttempt:
         }
 
     def _refuse_forgotten(self, newest: int) -> None:
-        """Keep X3. Offsets are forgotten in the order they were committed in."""
+        """Keep TRANSACTIONAL-SINK-3. Offsets are forgotten in the order they were committed in."""
         age_ms = self._clock.now_ms() - self._batch.timestamp_ms
         if newest >= 0 or age_ms < FORGOTTEN_MS:
             return

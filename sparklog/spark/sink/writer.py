@@ -5,9 +5,10 @@ driver's `commit` puts them into the log. A batch is one append per partition. A
 number `batchId` of the query, which happens once however many attempts there are. If brokers lead,
 it sends the leaders small batches that refer to the objects, of a stream as one transaction.
 
-  W1  objects that `commit` may have published are never deleted. `abort` touches staged objects
-      only when a task is missing among the messages, because then no commit can have begun
-  W2  the rows of a task keep their order within a partition; tasks follow each other as numbered
+  SINK-WRITER-1: objects that `commit` may have published are never deleted. `abort` touches staged
+      objects only when a task is missing among the messages, because then no commit can have begun
+  SINK-WRITER-2: the rows of a task keep their order within a partition; tasks follow each other as
+      numbered
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The leader hands it out, from memory or from segments it has made of it meanwhil
 does for a while, the task reads the partition's own log. Brokers that ended, or were lost with all
 they had, leave everything in segments in the end. The task looks up the brokers' addresses anew
 each time.
-  T1  offsets are read in order, each from one place, so there is no gap and nothing twice
-  T2  a task ends with all its records, or an error; or, where data may be lost, a warning
+  LIVE-TAIL-1: offsets are read in order, each from one place, so there is no gap and nothing twice
+  LIVE-TAIL-2: a task ends with all its records, or an error; or, where data may be lost, a warning
 """
 
 from __future__ import annotations

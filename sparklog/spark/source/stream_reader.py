@@ -5,13 +5,14 @@ offset to read by partition. Beside them are the ids of the topics: `{"~topicIds
 checkpoints of before have none. A plan depends on nothing but two of them and the log. So a batch
 that is repeated after a crash reads what it read before.
 
-  R1  the first batch of a query that starts at the end of a partition reads nothing from it. It
-      writes the offset into the checkpoint, which a restart would otherwise look up anew
-  R2  another id than the checkpoint's means that the topic was created anew. If that is not to
-      fail, the source reads the new topic from its beginning. If the checkpoint has no id, an end
-      below its start means the same (a log's end never moves back)
-  R3  records before the start of a planned batch have been processed. Spark asks for a batch after
-      the one before has ended, and after a restart repeats that first
+  STREAM-READER-1: the first batch of a query that starts at the end of a partition reads nothing
+      from it. It writes the offset into the checkpoint, which a restart would otherwise look up
+      anew
+  STREAM-READER-2: another id than the checkpoint's means that the topic was created anew. If that
+      is not to fail, the source reads the new topic from its beginning. If the checkpoint has no
+      id, an end below its start means the same (a log's end never moves back)
+  STREAM-READER-3: records before the start of a planned batch have been processed. Spark asks for
+      a batch after the one before has ended, and after a restart repeats that first
 
 Admission decides the share of the available records that goes into the next batch of a stream.
 
@@ -138,7 +139,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: dict[TopicPartition, int] | None = None
         self._initial_ids: Mapping[str, str] = {}
         self._at_end: frozenset[TopicPartition] = frozenset()
-        """Partitions that the query starts at the end of (R1)."""
+        """Partitions that the query starts at the end of (STREAM-READER-1)."""
         self._noted_initial = False
         self._recreated: dict[TopicPartition, int] = {}
         """The query's offsets in partitions whose topic was created anew meanwhile."""
@@ -285,7 +286,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._tracker
 
     def _tell_group(self, snapshot: PartitionStates, processed: Offsets) -> None:
-        """Commit the query's place for its group, if it has one (R3)."""
+        """Commit the query's place for its group, if it has one (STREAM-READER-3)."""
         if self._options.group_id is None:
             return
         if self._progress is None:
@@ -323,7 +324,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for place, offset in begin.items():
             if self._recreated.get(place) == offset and place in latest:
                 self._lost(_created_anew(place.topic))
-                # Below its start, so that the plan reads the new topic from its beginning (R2).
+                # Below its start: the plan reads the new topic from the start (STREAM-READER-2).
                 latest[place] = min(latest[place], max(0, offset - 1))
             elif latest.get(place, offset) < offset:
                 self._lost(_changed(place, offset, latest[place]))

@@ -2,22 +2,22 @@
 
 After every step:
 
-I1: A leader epoch of a partition has one leader, ever.
-I2: The high watermark of a leader epoch never goes back.
-I3: flushed end <= high watermark <= copied end <= log end.
-I8: A record below the copied end (acks=1) is in the write-ahead log, or in the memory of an in-sync
-    follower.
+SIM-1: A leader epoch of a partition has one leader, ever.
+SIM-2: The high watermark of a leader epoch never goes back.
+SIM-3: flushed end <= high watermark <= copied end <= log end.
+SIM-4: A record below the copied end (acks=1) is in the write-ahead log, or in the memory of an
+    in-sync follower.
 
 At intervals:
 
-I6: Below the leader's view of a follower's log end, the follower's memory equals the leader's.
-I7: A committed record that is not flushed is in the memory of all in-sync replicas.
+SIM-5: Below the leader's view of a follower's log end, the follower's memory equals the leader's.
+SIM-6: A committed record that is not flushed is in the memory of all in-sync replicas.
 
 In the end, read from the store without any broker:
 
-I4: No incarnation acknowledged a window of its write-ahead log at or above its seal.
-I8: If only links between brokers break, each fault deposes a broker at most once.
-I5: The partition's own log has the records of the final reads, each at its offset.
+SIM-7: No incarnation acknowledged a window of its write-ahead log at or above its seal.
+SIM-8: If only links between brokers break, each fault deposes a broker at most once.
+SIM-9: The partition's own log has the records of the final reads, each at its offset.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Leaders:
         self._copied: dict[tuple[PartitionId, int], int] = {}
 
     def look(self, cluster: SimCluster, process: Process | None) -> None:
-        """Check I1 to I3 for partitions led by the process of this step: others did not change."""
+        """Check SIM-1 to SIM-3 for partitions that the process of this step leads."""
         node = cluster.nodes.get(process) if process is not None else None
         if not isinstance(node, SimulatedBroker) or not node.incarnations:
             return
@@ -67,19 +67,19 @@ class _Leaders:
         for led in replicas.led_partitions():
             epoch = led.where, led.leader_epoch
             leader = self._leader.setdefault(epoch, incarnation)
-            assert leader == incarnation, f"I1 two leaders: {epoch} {leader} {incarnation}"
+            assert leader == incarnation, f"SIM-1 two leaders: {epoch} {leader} {incarnation}"
             before, now = self._high_watermark.get(epoch, 0), led.high_watermark
-            assert before <= now, f"I2 high watermark went back: {epoch} from={before} to={now}"
+            assert before <= now, f"SIM-2 high watermark went back: {epoch} from={before} to={now}"
             self._high_watermark[epoch] = now
             ends = led.flushed_end, now, led.leadership.copied_end, led.tail.end_offset
-            assert list(ends) == sorted(ends), f"I3 ends out of order: {epoch} {ends}"
+            assert list(ends) == sorted(ends), f"SIM-3 ends out of order: {epoch} {ends}"
             if led.leadership.copied_end > self._copied.get(epoch, 0):
                 self._copied[epoch] = led.leadership.copied_end
                 _has_copy(cluster, led)
 
 
 def _has_copy(cluster: SimCluster, led: LeaderPartition) -> None:
-    """Check I8 in the step that moves the copied end."""
+    """Check SIM-4 in the step that moves the copied end."""
     copied_end = led.leadership.copied_end
     if led.leadership.durable_end >= copied_end:
         return
@@ -97,7 +97,7 @@ def _has_copy(cluster: SimCluster, led: LeaderPartition) -> None:
             return
         if followed.held.tail.end_offset >= copied_end:
             return
-    raise AssertionError(f"I8 only the leader has it: {led.where} copied_end={copied_end}")
+    raise AssertionError(f"SIM-4 only the leader has it: {led.where} copied_end={copied_end}")
 
 
 def _alive(cluster: SimCluster) -> list[WatchedReplicas]:
@@ -112,7 +112,7 @@ def _alive(cluster: SimCluster) -> list[WatchedReplicas]:
 
 
 def _replicas_agree(cluster: SimCluster, process: Process | None) -> None:
-    """Check I6 and I7, from the leaders' side."""
+    """Check SIM-5 and SIM-6, from the leaders' side."""
     if cluster.loop.steps % STEPS_BETWEEN_COMPARISONS:
         return
     alive = _alive(cluster)
@@ -134,18 +134,18 @@ def _compare(led: LeaderPartition, follower: WatchedReplicas, log_end: int) -> N
     span = max(led.tail.start_offset, theirs.start_offset), min(log_end, theirs.end_offset)
     same = led.tail.batches(*span) == theirs.batches(*span)
     assert same, (
-        f"I6 a replica differs: {led.where} epoch={led.leader_epoch} offsets={span} "
+        f"SIM-5 a replica differs: {led.where} epoch={led.leader_epoch} offsets={span} "
         f"follower={follower.identity.broker_id}"
     )
     has_all = theirs.end_offset >= led.high_watermark or led.flushed_end >= led.high_watermark
     assert has_all or follower.identity.broker_id not in led.leadership.isr, (
-        f"I7 committed and not everywhere: {led.where} high_watermark={led.high_watermark} "
+        f"SIM-6 committed and not everywhere: {led.where} high_watermark={led.high_watermark} "
         f"follower={follower.identity.broker_id} its_end={theirs.end_offset}"
     )
 
 
 def _sealed_logs_end(cluster: SimCluster) -> Iterator[str]:
-    """Seal all logs: each seal must be above every acknowledged window (I4)."""
+    """Seal all logs: each seal must be above every acknowledged window (SIM-7)."""
     for broker in cluster.brokers:
         for node in _nodes(broker):
             for manager in node.incarnations:
@@ -154,13 +154,13 @@ def _sealed_logs_end(cluster: SimCluster) -> Iterator[str]:
                 acknowledged = manager.wal_acknowledged
                 if acknowledged and acknowledged >= sealed.sequence:
                     yield (
-                        f"I4 acknowledged beyond the seal: wal={manager.identity.wal.folder} "
+                        f"SIM-7 acknowledged beyond the seal: wal={manager.identity.wal.folder} "
                         f"acknowledged={acknowledged} seal={sealed.sequence}"
                     )
 
 
 def _incarnations_are_few(cluster: SimCluster) -> Iterator[str]:
-    """Compare the number of incarnations with the number of faults (I8)."""
+    """Compare the number of incarnations with the number of faults (SIM-8)."""
     nemesis = cluster.nemesis
     if not nemesis.kinds or not set(nemesis.kinds) <= set(LINK_FAULTS):
         return
@@ -168,7 +168,7 @@ def _incarnations_are_few(cluster: SimCluster) -> Iterator[str]:
         incarnations = sum(len(node.incarnations) for node in _nodes(broker))
         if incarnations > 1 + nemesis.begun:
             yield (
-                f"I8 deposed again and again: {broker.address} {incarnations=} "
+                f"SIM-8 deposed again and again: {broker.address} {incarnations=} "
                 f"faults={nemesis.begun}"
             )
 
@@ -178,7 +178,7 @@ def _nodes(broker: SimBroker) -> Iterator[SimulatedBroker]:
 
 
 def _storage_agrees(cluster: SimCluster) -> Iterator[str]:
-    """Compare the partitions' own logs with the final polls (I5)."""
+    """Compare the partitions' own logs with the final polls (SIM-9)."""
     shown: dict[TopicPartition, dict[int, int]] = {}
     for poll in cluster.recorder.history:
         if isinstance(poll, Poll) and poll.final:
@@ -189,11 +189,11 @@ def _storage_agrees(cluster: SimCluster) -> Iterator[str]:
             offset: value for offset, value in stored.items() if records.get(offset) != value
         }
         if missing:
-            yield f"I5 stored and not shown: {partition} {dict(list(missing.items())[:5])}"
+            yield f"SIM-9 stored and not shown: {partition} {dict(list(missing.items())[:5])}"
         end = max(stored, default=-1)
         extra = {o: v for o, v in records.items() if o <= end and stored.get(o) != v}
         if extra:
-            yield f"I5 shown and not stored: {partition} {dict(list(extra.items())[:5])}"
+            yield f"SIM-9 shown and not stored: {partition} {dict(list(extra.items())[:5])}"
 
 
 def _stored(cluster: SimCluster, partition: TopicPartition) -> Iterator[tuple[int, int]]:

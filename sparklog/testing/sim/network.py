@@ -4,10 +4,12 @@ Calls of one purpose to one peer use one connection. Messages of one direction a
 they were sent. A cut holds messages back and does not lose them: they arrive late, after healing.
 That holds even if the sender has timed out long before, unless the connection was reset meanwhile.
 
-N1: A killed process resets its connections: its callers get Unreachable.
-N2: A paused process accepts connections but is silent; it serves the messages when it resumes.
-N3: A host without a listener refuses; a host that is cut off is silent.
-N4: Connections from one host to another may be refused while others pass, as with a wrong address.
+SIM-NETWORK-1: A killed process resets its connections: its callers get Unreachable.
+SIM-NETWORK-2: A paused process accepts connections but is silent; it serves the messages when it
+    resumes.
+SIM-NETWORK-3: A host without a listener refuses; a host that is cut off is silent.
+SIM-NETWORK-4: Connections from one host to another may be refused while others pass, as with a
+    wrong address.
 
 Durations are virtual seconds.
 """
@@ -197,7 +199,7 @@ class SimNet:
         process.when_killed(lambda: self.hang_up(address))
 
     def hang_up(self, address: Address) -> None:
-        """Stop listening and reset every connection to the address (N1)."""
+        """Stop listening and reset every connection to the address (SIM-NETWORK-1)."""
         self.listeners.pop(address, None)
         for connection in list(self._connections):
             if connection.peer == address and connection.listener is not None:

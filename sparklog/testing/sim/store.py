@@ -1,9 +1,9 @@
 """SimStore: an object store in the simulated world: slow and faulty, but linearizable.
 
 A request and its response have a latency each. In between the operation happens at one instant, so
-put-if-absent keeps S1 to S5. A sent request belongs to the world: it may or may not happen after
-its sender died. `StoreFaults` sets the shares of faults; the given `Entropy` picks the requests.
-Durations are virtual seconds.
+put-if-absent keeps STORE-1 to STORE-5. A sent request belongs to the world: it may or may not
+happen after its sender died. `StoreFaults` sets the shares of faults; the given `Entropy` picks
+the requests. Durations are virtual seconds.
 """
 
 from __future__ import annotations
