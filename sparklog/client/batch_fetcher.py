@@ -27,9 +27,8 @@ from sparklog.core.errors import (
 )
 from sparklog.core.types import TopicPartition
 from sparklog.protocol.api_keys import Api
-from sparklog.protocol.records.control import end_transaction, read_control
+from sparklog.protocol.records.control import without_aborted
 from sparklog.protocol.records.memory_records import BatchSlice, split_batches
-from sparklog.protocol.records.record_batch import decode
 from sparklog.protocol.topic_ids import uuid_of
 
 VERSIONS: Final = (13, 13)
@@ -127,20 +126,7 @@ def kept(fetched: FetchedBatches, committed_only: bool) -> list[BatchSlice]:
     """Return the batches of records, as a consumer of Kafka picks them. Source: KIP-98."""
     if not committed_only:
         return [batch for batch in fetched.batches if not batch.header.is_control]
-    begins = sorted(fetched.aborted, key=lambda one: one[1], reverse=True)
-    dropped: set[int] = set()
-    kept = []
-    for batch in fetched.batches:
-        header = batch.header
-        while begins and begins[-1][1] <= header.last_offset:
-            dropped.add(begins.pop()[0])
-        if header.is_control:
-            markers = map(end_transaction, read_control(decode(batch.data)))
-            if any(marker is not None and not marker.is_commit for marker in markers):
-                dropped.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in dropped):
-            kept.append(batch)
-    return kept
+    return without_aborted(fetched.batches, fetched.aborted)
 
 
 def _leader(brokers: BrokerConnections, span: FetchedSpan) -> Leader:

@@ -39,11 +39,11 @@ from sparklog.core.errors import (
     Unavailable,
     UnknownTopicOrPartition,
 )
+from sparklog.core.topic_names import SCHEMAS_TOPIC
 from sparklog.core.types import TopicPartition
 from sparklog.protocol.records.decoder import decode
 from sparklog.protocol.records.encoder import encode_small
 from sparklog.protocol.records.header import check_crc
-from sparklog.registry.records import SCHEMAS_TOPIC
 from sparklog.registry.schema_log import PARTITION, TOPIC_CONFIGS, Row
 
 TRANSACTIONAL_ID: Final = "sparklog-schema-registry"

@@ -28,6 +28,7 @@
     - RecordTooLarge: over `max.message.bytes`.
     - RecordsRefused: a batch, possibly for some of its records only.
       - InvalidRecord: the topic does not accept a record or batch.
+        - UnknownSchema: a schema of a record is not registered, as far as the broker knows.
       - InvalidTimestamp: further from now than the topic allows.
     - OutOfOrderSequence: an idempotent producer's batch before this one is missing.
     - InvalidProducerEpoch: a newer producer has taken over the producer id.
@@ -68,9 +69,8 @@
     - UnreadableRecords: a batch that cannot be read; reads can continue without it.
     - InvalidJson: a document is no JSON, too large or nested too deeply.
 
-Each class carries Kafka's error number, so a protocol handler translates by lookup. Messages say
-what happened and what to do, with the variables at the end as key=value.
-Source: Kafka protocol guide, error codes.
+Each class carries Kafka's error number, for handlers to look up. Messages say what happened and
+what to do, with the variables at the end as key=value. Source: Kafka protocol guide, error codes.
 """
 
 from __future__ import annotations
@@ -255,6 +255,10 @@ class InvalidRecord(RecordsRefused):
     """The topic does not accept a batch, or a record in it."""
 
     kafka_code = 87
+
+
+class UnknownSchema(InvalidRecord):
+    """Records name schemas that are not known: a broker reads the registry's topic again first."""
 
 
 class InvalidTimestamp(RecordsRefused):

@@ -22,6 +22,8 @@ JOBS_TOPIC: Final = "__sparklog_jobs"
 AUDIT_TOPIC: Final = "__sparklog_audit"
 """Decisions of brokers' authorizers. Brokers write it, and only an ACL that names it, or a prefix
 of it, lets others read it; see decision 62."""
+SCHEMAS_TOPIC: Final = "_schemas"
+"""The state of schema registries, in Confluent's format. An ordinary topic to clients."""
 LISTED_AS_INTERNAL: Final = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", JOBS_TOPIC, AUDIT_TOPIC}
 )

@@ -14,6 +14,7 @@ KERNEL_MODULES: Final = (
     "sparklog.log.segment.key_kernels",
     "sparklog.protocol.records.decode_kernels",
     "sparklog.protocol.records.encode_kernels",
+    "sparklog.protocol.records.schema_kernels",
     "sparklog.protocol.records.timestamp_kernels",
     "sparklog.protocol.partitioner.kernels",
 )

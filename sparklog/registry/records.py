@@ -23,7 +23,6 @@ from sparklog.registry.model.schema import (
 )
 from sparklog.registry.model.subjects import checked_scope, checked_subject
 
-SCHEMAS_TOPIC: Final = "_schemas"
 RECORD_BYTES_MAX: Final = 4 << 20
 ID_MAX: Final = 2**31 - 1
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from sparklog.cluster.log import Log
 from sparklog.core.errors import TopicAlreadyExists, UnknownTopicOrPartition
+from sparklog.core.topic_names import SCHEMAS_TOPIC
 from sparklog.log.partition.partition_log import PartitionLog
-from sparklog.registry.records import SCHEMAS_TOPIC
 
 PARTITION: Final = 0
 TOPIC_CONFIGS: Final = {"cleanup.policy": "compact"}

@@ -16,11 +16,11 @@ from sparklog.client.security import SecuritySettings, process_security
 from sparklog.cluster.log import Log
 from sparklog.core.counters import NOTHING, RequestCount
 from sparklog.core.errors import InvalidConfig, InvalidRequest, SparklogError
+from sparklog.core.topic_names import SCHEMAS_TOPIC
 from sparklog.core.types import Closeable, TopicPartition
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.manifest import Manifest
 from sparklog.log.manifest.view import PartitionView
-from sparklog.registry.records import SCHEMAS_TOPIC
 from sparklog.registry.schema_log import RootSchemaLog, SchemaLog
 from sparklog.registry.schema_source import SchemaSource
 from sparklog.spark.access.leaders import PartitionLeaders, registered

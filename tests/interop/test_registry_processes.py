@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -26,8 +23,9 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from tests.harness.registry_process import RegistryProcess
+
 SCHEMAS = 1000
-URL = re.compile(r"http://\S+")
 AVRO = '{"type":"record","name":"User","fields":[{"name":"name","type":"string"}]}'
 JSON = (
     '{"title":"User","type":"object","properties":{"name":{"type":"string"}},'
@@ -54,29 +52,6 @@ def user_class() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("demo.Outer.User"))
 
 
-class RegistryProcess:
-    """`sparklog registry --serve` over a root."""
-
-    def __init__(self, root: Path) -> None:
-        command = [sys.executable, "-m", "sparklog.cli", "registry", "--serve"]
-        self.process = subprocess.Popen(
-            [*command, "--root", str(root), "--port", "0"], stdout=subprocess.PIPE
-        )
-
-    def url(self) -> str:
-        assert self.process.stdout is not None
-        found = URL.search(self.process.stdout.readline().decode())
-        assert found is not None
-        return found[0]
-
-    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        self.process.send_signal(number)  # to one that has ended it does nothing
-        code = self.process.wait(30)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        return code
-
-
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("registry")
@@ -84,7 +59,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def registries(root: Path) -> Iterator[list[RegistryProcess]]:
-    made = [RegistryProcess(root) for _ in range(2)]
+    made = [RegistryProcess("--root", str(root)) for _ in range(2)]
     yield made
     codes = [one.end() for one in made]
     assert set(codes) <= {0, -signal.SIGTERM, -signal.SIGKILL}
@@ -158,7 +133,7 @@ def test_two_registries_lose_no_schema_when_one_is_killed(
     registries[1].process.wait(30)
     acknowledged = dict(one for one in made if one is not None)
     assert len(acknowledged) == SCHEMAS, "each schema has an id of its own, and none was lost"
-    third = RegistryProcess(root)
+    third = RegistryProcess("--root", str(root))
     fresh = client_of(third.url())
     assert len(fresh.get_subjects()) >= SCHEMAS
     for number in list(acknowledged)[:: SCHEMAS // 50]:

@@ -21,6 +21,7 @@ from sparklog.broker.node.roles import Replica, RoleAssigner, RoleParts
 from sparklog.broker.partition.leader import LeaderPartition
 from sparklog.broker.partition.recovering import RecoveringPartition
 from sparklog.broker.produce.produce import ProduceService
+from sparklog.broker.produce.schema_topic import SchemaTopic
 from sparklog.broker.replication.alter_partition import AlterPartitionQueue
 from sparklog.broker.replication.fetcher import Fetchers, FetchLimits
 from sparklog.broker.replication.flusher import Flusher
@@ -169,10 +170,15 @@ class Replicas:
         )
         """The partitions that this broker leads and follows."""
         find, leader = self.roles.find, self.roles.leader
-        self.produce_service = ProduceService(environment, find, metadata, self.budget, metrics)
+        self.fetch_service = FetchService(environment, leader, metadata, self._tasks, metrics)
+        schemas = SchemaTopic(
+            environment, metadata, self.fetch_service, self._tasks, identity.broker_id
+        )
+        self.produce_service = ProduceService(
+            environment, find, metadata, self.budget, metrics, schemas
+        )
         self.txn_markers = TxnMarkers(environment, find, self.budget)
         """Ends transactions in the partitions led here."""
-        self.fetch_service = FetchService(environment, leader, metadata, self._tasks, metrics)
         self.offset_lookup = OffsetLookup(environment, leader, flusher)
         self._show(metrics, flusher, cache)
 

@@ -17,6 +17,8 @@
   PRODUCE-7: clients take errors of sequence, epoch or transaction for fatal. A leader returns such
       an error only if it still led after it found the error. A leader that slept may be deposed
       and know too little
+  PRODUCE-8: a record with an unknown schema is refused only after a look at the registry's topic,
+      which began after the record arrived. The partition's order is held meanwhile
 
 Per batch: one check, one copy; per request neither a task nor a timer, as a rule: `begin`.
 """
@@ -42,6 +44,7 @@ from sparklog.broker.produce.request import (
     check_all,
     timed_out,
 )
+from sparklog.broker.produce.schema_topic import SchemaTopic
 from sparklog.broker.runtime.environment import Environment
 from sparklog.broker.runtime.memory_budget import MemoryBudget
 from sparklog.broker.runtime.metadata_access import MetadataAccess
@@ -53,6 +56,7 @@ from sparklog.core.errors import (
     OutOfOrderSequence,
     SparklogError,
     Unavailable,
+    UnknownSchema,
 )
 from sparklog.core.types import PartitionId
 from sparklog.log.tail.batch_validator import BatchRules, CheckedBatch, LoopTime, NeedsTime
@@ -78,8 +82,10 @@ class ProduceService:
         metadata: MetadataAccess,
         budget: MemoryBudget,
         metrics: BrokerMetrics,
+        schemas: SchemaTopic,
     ) -> None:
-        """Append to the partitions that `find` returns."""
+        """Append to the partitions that `find` returns; `schemas` has those of the registry."""
+        self._schemas = schemas
         self._environment = environment
         self._metadata = metadata
         self._find = find
@@ -174,7 +180,9 @@ class ProduceService:
         if size_bytes > CHECKED_INLINE_BYTES:
             return False
         outcomes = self._checked_at_once(work)
-        if outcomes is None or not self._budget.try_take(size_bytes):
+        if outcomes is None or self._needs_look(work, outcomes):
+            return False
+        if not self._budget.try_take(size_bytes):
             return False
         job.leaders = leaders
         checked = self._accepted(job, leaders, outcomes)
@@ -296,30 +304,65 @@ class ProduceService:
     ) -> dict[PartitionId, CheckedBatch]:
         if job.references:
             return {where: job.references[where][0] for where in leaders}
-        outcomes = None
         work = [(job.batches[where], led.rules.batches) for where, led in leaders.items()]
+        outcomes = await self._outcomes(job, work)
+        if self._needs_look(work, outcomes):
+            error = await self._look(job)
+            if error is None:
+                outcomes = await self._outcomes(job, work)
+            else:
+                outcomes = [error if isinstance(o, UnknownSchema) else o for o in outcomes]
+        return self._accepted(job, leaders, outcomes)
+
+    async def _outcomes(
+        self, job: ProduceRequest, work: list[tuple[BytesLike, BatchRules]]
+    ) -> Sequence[CheckedBatch | SparklogError]:
+        """Check batches where that holds up nothing else."""
+        outcomes: Sequence[CheckedBatch | SparklogError] | None = None
         if sum(len(records) for records, _ in work) <= CHECKED_INLINE_BYTES:
             outcomes = self._checked_at_once(work)
-        if outcomes is None:
-            now_ms = self._environment.clock.now_ms()
-            unfolded = max(
-                unfolded_bytes_max(data, rules.decompressed_bytes_max) for data, rules in work
+        if outcomes is not None:
+            return outcomes
+        now_ms = self._environment.clock.now_ms()
+        unfolded = max(
+            unfolded_bytes_max(data, rules.decompressed_bytes_max) for data, rules in work
+        )
+        left_s = max(0.0, job.deadline - asyncio.get_running_loop().time())
+        try:
+            return await self._environment.unfold(
+                unfolded, left_s, check_all, work, now_ms, None, self._schemas.known
             )
-            left_s = max(0.0, job.deadline - asyncio.get_running_loop().time())
-            try:
-                outcomes = await self._environment.unfold(unfolded, left_s, check_all, work, now_ms)
-            except Unavailable as error:
-                outcomes = [error] * len(work)
-        return self._accepted(job, leaders, outcomes)
+        except Unavailable as error:
+            return [error] * len(work)
+
+    def _needs_look(
+        self,
+        work: list[tuple[BytesLike, BatchRules]],
+        outcomes: Sequence[CheckedBatch | SparklogError],
+    ) -> bool:
+        """Return True if the registry may have other schemas by now, and that matters here."""
+        if not any(rules.needs_schemas for _, rules in work):
+            return False
+        return self._schemas.is_old or any(isinstance(o, UnknownSchema) for o in outcomes)
+
+    async def _look(self, job: ProduceRequest) -> SparklogError | None:
+        """Look for new schemas; return why that failed."""
+        try:
+            async with asyncio.timeout_at(job.deadline):
+                await self._schemas.look()
+        except TimeoutError:
+            return timed_out(next(iter(job.batches)))
+        except SparklogError as error:
+            return error
+        return None
 
     def _checked_at_once(
         self, work: list[tuple[BytesLike, BatchRules]]
     ) -> list[CheckedBatch | SparklogError] | None:
         """Check batches on the event loop; None if that would hold it up."""
         try:
-            return check_all(
-                work, self._environment.clock.now_ms(), LoopTime(UNFOLDED_INLINE_BYTES)
-            )
+            now_ms, loop_time = self._environment.clock.now_ms(), LoopTime(UNFOLDED_INLINE_BYTES)
+            return check_all(work, now_ms, loop_time, self._schemas.known)
         except NeedsTime:
             return None
 

@@ -27,6 +27,7 @@ from sparklog.log.tail.batch_validator import (
 from sparklog.log.tail.producer_state import UNVERIFIED, Verification
 from sparklog.log.tail.references import TEXT_BYTES_MAX, ReferenceBatch, check_references
 from sparklog.protocol.records.header import REFERENCE_BIT, BytesLike, has_attribute
+from sparklog.protocol.records.schema_check import NO_SCHEMAS, KnownSchemas
 
 
 class ProducedPartition(NamedTuple):
@@ -137,7 +138,10 @@ REFERENCES_CHECKED_AT_ONCE: Final = 16
 
 
 def check_all(
-    work: list[tuple[BytesLike, BatchRules]], now_ms: int, loop_time: LoopTime | None = None
+    work: list[tuple[BytesLike, BatchRules]],
+    now_ms: int,
+    loop_time: LoopTime | None = None,
+    known: KnownSchemas = NO_SCHEMAS,
 ) -> list[CheckedBatch | SparklogError]:
     """Return each batch with its records looked at, or why it is refused.
 
@@ -145,6 +149,7 @@ def check_all(
         work: batches and the rules of their topics.
         now_ms: the time.
         loop_time: what is left for all of it while an event loop waits; None: none does.
+        known: the schemas of the registry.
 
     Raises:
         NeedsTime: that does not do; give the work to a thread.
@@ -152,7 +157,7 @@ def check_all(
     outcomes: list[CheckedBatch | SparklogError] = []
     for records, rules in work:
         try:
-            outcomes.append(check_batch(records, rules, now_ms, loop_time=loop_time))
+            outcomes.append(check_batch(records, rules, now_ms, loop_time=loop_time, known=known))
         except SparklogError as error:
             outcomes.append(_without_frames(error))
     return outcomes

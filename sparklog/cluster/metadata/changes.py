@@ -35,7 +35,12 @@ from sparklog.core.config.model import (
     understood,
     understood_configs,
 )
-from sparklog.core.config.topic import TOPIC_SETTINGS, check_topic_config_names, parse_topic_configs
+from sparklog.core.config.topic import (
+    SCHEMA_VALIDATIONS,
+    TOPIC_SETTINGS,
+    check_topic_config_names,
+    parse_topic_configs,
+)
 from sparklog.core.config.topic_defaults import (
     DEFAULT_SETTINGS,
     check_default_names,
@@ -54,7 +59,12 @@ from sparklog.core.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.core.quotas import QuotaEntity, check_quota, check_quota_key
-from sparklog.core.topic_names import check_not_closed, check_topic_name
+from sparklog.core.topic_names import (
+    CLOSED_TOPICS,
+    SCHEMAS_TOPIC,
+    check_not_closed,
+    check_topic_name,
+)
 from sparklog.core.types import FIRST_LED_EPOCH
 
 CREATED_MAX = 10_000
@@ -155,6 +165,7 @@ def create_topic(
             f"topic={name} partitions={partitions}"
         )
     parse_topic_configs({**understood(topic_defaults(image), TOPIC_SETTINGS)[0], **configs})
+    _check_schemas_exist(image, name, configs)
     if assignment is None:
         wanted = default_replication_factor if replication_factor is None else replication_factor
         exact = replication_factor is not None
@@ -255,7 +266,27 @@ def alter_configs(
     change = ConfigChange.of(topic.configs, set_, remove)
     check_topic_config_names(change.names)
     parse_topic_configs(change.after(TOPIC_SETTINGS, topic.defaults))
+    _check_schemas_exist(image, name, set_)
     return _said(change, TOPIC_RESOURCE, name)
+
+
+def _check_schemas_exist(image: MetadataImage, topic: str, set_: Mapping[str, str]) -> None:
+    """Reject schema validation where brokers cannot know the schemas, and for cluster's topics.
+
+    Raises:
+        InvalidConfig: there is no topic `_schemas`, or it or an internal topic is to be validated.
+    """
+    asked = [n for n in SCHEMA_VALIDATIONS if n in set_ and TOPIC_SETTINGS[n].parse(set_[n])]
+    if not asked:
+        return
+    if topic == SCHEMAS_TOPIC or topic in CLOSED_TOPICS:
+        raise InvalidConfig(f"{asked[0]} is for topics of clients. topic={topic}")
+    if SCHEMAS_TOPIC not in image.topics:
+        raise InvalidConfig(
+            "brokers know schemas from the topic of a registry in this cluster, and there is none: "
+            "first register a schema at a registry of these brokers (sparklog registry --serve). "
+            f"topic={SCHEMAS_TOPIC} setting={asked[0]}"
+        )
 
 
 def alter_topic_defaults(

@@ -1,8 +1,8 @@
 """Settings of a topic: Kafka's, with Kafka's defaults unless a reason says otherwise.
 
 Names, kinds and limits are those of Kafka 4.3's topic configs, so an existing topic's settings can
-be copied unchanged. `acts` says which of them have an effect here. `flush.bytes`, `sparklog.commit`
-and `sparklog.key.index` are sparklog's own; Kafka documents all others.
+be copied unchanged. `acts` says which of them have an effect here. `flush.bytes` and the names that
+begin with `sparklog.` are sparklog's own; Kafka documents all others.
 """
 
 from __future__ import annotations
@@ -153,6 +153,21 @@ _BROKER = (
         "or more in-sync brokers have them: faster on remote storage, but what was acknowledged "
         "since the last WAL object is lost if all those brokers die at once.",
         choices=("storage", "memory"),
+    ),
+    Setting(
+        "sparklog.schema.validation",
+        SettingType.BOOLEAN,
+        default=False,
+        acts=Effect.BROKER,
+        reason="Leaders refuse records whose value names no schema of the registry, in front or in "
+        "a header; a null value needs none. Appends without a broker are not checked.",
+    ),
+    Setting(
+        "sparklog.key.schema.validation",
+        SettingType.BOOLEAN,
+        default=False,
+        acts=Effect.BROKER,
+        reason="As sparklog.schema.validation, for keys.",
     ),
 )
 
@@ -333,6 +348,8 @@ _NEVER = (
     ),
 )
 
+SCHEMA_VALIDATIONS: Final = ("sparklog.schema.validation", "sparklog.key.schema.validation")
+"""Settings for which brokers need the topic of a schema registry."""
 TOPIC_SETTINGS: Final = table_of(*_APPEND, *_BROKER, *_JOBS, *_NEVER)
 
 

@@ -22,7 +22,7 @@ from sparklog.core.config.model import (
     parse_configs,
     table_of,
 )
-from sparklog.core.config.topic import TOPIC_SETTINGS
+from sparklog.core.config.topic import SCHEMA_VALIDATIONS, TOPIC_SETTINGS
 from sparklog.core.errors import InvalidConfig
 
 _OTHER_NAMES: Final = {
@@ -59,6 +59,7 @@ _TOPICS_ONLY: Final = frozenset(
         "remote.log.copy.disable",
         "remote.log.delete.on.disable",
         "remote.storage.enable",
+        *SCHEMA_VALIDATIONS,
     }
 )
 

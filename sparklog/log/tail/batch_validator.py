@@ -13,6 +13,8 @@ BATCH-VALIDATOR-2: Offsets in a batch are dense: compaction leaves gaps, produce
 BATCH-VALIDATOR-3: Coordinators write markers, clients never do.
 BATCH-VALIDATOR-4: The header's max timestamp is that of the records, even if the producer wrote
     another one.
+BATCH-VALIDATOR-5: With `sparklog.schema.validation` each record carries a schema that is known at
+    the check.
 
 Offsets count records, timestamps are milliseconds since the Unix epoch, sizes are bytes.
 Source: Kafka's ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords, LogValidator.
@@ -38,6 +40,7 @@ from sparklog.core.errors import (
     RecordError,
     RecordTooLarge,
     SparklogError,
+    UnknownSchema,
 )
 from sparklog.core.types import NO_PRODUCER_ID, NO_TIMESTAMP_MS, TimestampType
 from sparklog.log.tail.references import ReferenceBatch, decode_references
@@ -66,6 +69,13 @@ from sparklog.protocol.records.header import (
 from sparklog.protocol.records.memory_records import split_batches
 from sparklog.protocol.records.record_batch import BatchSettings, encode
 from sparklog.protocol.records.record_survey import Survey, survey
+from sparklog.protocol.records.schema_check import (
+    FAULTS,
+    NO_SCHEMAS,
+    KnownSchemas,
+    SchemaFaults,
+    find_faults,
+)
 
 RECORD_COST_BYTES: Final = 48
 HEADER_COST_BYTES: Final = 16
@@ -101,6 +111,13 @@ class BatchRules:
     timestamp_after_max_ms: int = LONG_MAX
     is_compacted: bool = False
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
+    value_schemas: bool = False
+    key_schemas: bool = False
+
+    @property
+    def needs_schemas(self) -> bool:
+        """Return True if values or keys must carry a schema."""
+        return self.value_schemas or self.key_schemas
 
     @classmethod
     def of(cls, config: TopicConfig) -> BatchRules:
@@ -117,11 +134,18 @@ class BatchRules:
             decompressed_bytes_max=min(
                 config.whole("max.decompressed.message.bytes"), INT32_MAX - RUN_BYTES
             ),
+            value_schemas=config.flag("sparklog.schema.validation"),
+            key_schemas=config.flag("sparklog.key.schema.validation"),
         )
 
 
 def check_batch(
-    records: BytesLike, rules: BatchRules, now_ms: int, *, loop_time: LoopTime | None = None
+    records: BytesLike,
+    rules: BatchRules,
+    now_ms: int,
+    *,
+    loop_time: LoopTime | None = None,
+    known: KnownSchemas = NO_SCHEMAS,
 ) -> CheckedBatch:
     """Check the records of a Produce request for one partition: exactly one batch, as in Kafka.
 
@@ -132,9 +156,11 @@ def check_batch(
         `rules`: of the topic.
         `now_ms`: the time.
         `loop_time`: the bytes left for checks on an event loop; None: the caller is not on one.
+        `known`: the registered schemas, for a topic that needs them.
 
     Raises:
         NeedsTime: the check does not fit into `loop_time`.
+        UnknownSchema: a record names a schema that is not among the known ones.
         CorruptMessage: no batch, damaged or cut short.
         InvalidRecord: a batch that no client may send, that some client could not read, or that
             this topic does not accept.
@@ -145,7 +171,7 @@ def check_batch(
     if header.is_reference:
         return _reference(header, records, rules, now_ms)[0]
     _check_fields(header)
-    return _checked_records(header, records, rules, now_ms, loop_time)
+    return _checked_records(header, records, rules, now_ms, loop_time, known)
 
 
 def check_reference(
@@ -203,6 +229,7 @@ def _checked_records(
     rules: BatchRules,
     now_ms: int,
     loop_time: LoopTime | None,
+    known: KnownSchemas,
 ) -> CheckedBatch:
     """Check every record; return the batch with a header that agrees with them."""
     if header.codec is Codec.NONE:
@@ -224,6 +251,12 @@ def _checked_records(
     )
     if is_late or (rules.is_compacted and found.null_keys):
         raise _record_errors(header, data, first_byte, rules, now_ms)
+    if rules.needs_schemas:
+        faults = find_faults(
+            header, data, first_byte, known, values=rules.value_schemas, keys=rules.key_schemas
+        )
+        if faults is not None:
+            raise _schema_error(header, faults)
     if not found.is_dense:
         if header.codec is not Codec.NONE:
             raise InvalidRecord(
@@ -295,6 +328,23 @@ def _record_errors(
         "records refused, and with them their batch; send the others again. "
         f"refused={len(errors)} records={header.record_count} "
         f"first_refused={first.batch_index}: {first.message}",
+        errors,
+    )
+
+
+def _schema_error(header: BatchHeader, faults: SchemaFaults) -> InvalidRecord:
+    """Return the error that names every record without a known schema."""
+    at_fault = np.flatnonzero(faults.of_records)
+    errors = tuple(
+        RecordError(at, FAULTS[fault])
+        for at, fault in zip(at_fault.tolist(), faults.of_records[at_fault].tolist(), strict=True)
+    )
+    kind = InvalidRecord if faults.first_unknown is None else UnknownSchema
+    unknown = f" first_unknown_schema={faults.first_unknown!r}" if faults.first_unknown else ""
+    return kind(
+        "records refused, and with them their batch; the topic has schema validation, so send the "
+        f"others again. refused={faults.refused} records={header.record_count} "
+        f"first_refused={errors[0].batch_index}: {errors[0].message}{unknown}",
         errors,
     )
 
@@ -386,8 +436,14 @@ def _reference(
 ) -> tuple[CheckedBatch, ReferenceBatch]:
     """Check the content of a reference batch; `check_references` checks the objects that it names.
 
-    The writer that staged the objects is responsible for the records: their sizes and keys.
+    The writer that staged the objects is responsible for the records: their sizes and keys. It
+    cannot answer for their schemas, so a topic that needs them takes no reference.
     """
+    if rules.needs_schemas:
+        raise InvalidRecord(
+            "the topic has schema validation, so it takes no records by reference; send them to "
+            "the brokers, for example with Spark's own Kafka sink."
+        )
     if header.base_offset != 0:
         raise InvalidRecord(
             "a reference batch starts at offset 0, and the leader gives the offsets. "

@@ -11,13 +11,15 @@ Source: KIP-98; Java's ControlRecordType and EndTransactionMarker.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 from sparklog.core.errors import DataCorrupt
-from sparklog.protocol.records.decoder import DecodedBatch
+from sparklog.protocol.records.decoder import DecodedBatch, decode
 from sparklog.protocol.records.encoder import encode_small
+from sparklog.protocol.records.memory_records import BatchSlice
 
 _KEY: Final = struct.Struct(">hh")
 _VALUE: Final = struct.Struct(">hi")
@@ -99,6 +101,34 @@ def end_transaction(record: ControlRecord) -> EndTransactionMarker | None:
             f"offset={record.offset} version={version}"
         )
     return EndTransactionMarker(record.type is ControlType.COMMIT, coordinator_epoch)
+
+
+def without_aborted(
+    batches: Sequence[BatchSlice], aborted: Iterable[tuple[int, int]]
+) -> list[BatchSlice]:
+    """Return the batches of committed records, as a consumer of Kafka picks them.
+
+    Args:
+        batches: of one Fetch response, in order.
+        aborted: producer ids and first offsets of the aborted transactions that it lists.
+
+    Raises:
+        DataCorrupt: a marker is damaged.
+    """
+    begins = sorted(aborted, key=lambda one: one[1], reverse=True)
+    dropped: set[int] = set()
+    kept = []
+    for batch in batches:
+        header = batch.header
+        while begins and begins[-1][1] <= header.last_offset:
+            dropped.add(begins.pop()[0])
+        if header.is_control:
+            markers = map(end_transaction, read_control(decode(batch.data)))
+            if any(marker is not None and not marker.is_commit for marker in markers):
+                dropped.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in dropped):
+            kept.append(batch)
+    return kept
 
 
 def encode_end_transaction(

@@ -20,12 +20,12 @@ from pyspark.sql.avro.functions import from_avro, to_avro
 from sparklog.client.security import process_security
 from sparklog.cluster.log import Log
 from sparklog.core.errors import InvalidRequest, UnknownTopicOrPartition
+from sparklog.core.topic_names import SCHEMAS_TOPIC
 from sparklog.registry.formats.avro_limits import check_decodable
 from sparklog.registry.model.schema import AVRO as AVRO_TYPE
 from sparklog.registry.model.schema import JSON as JSON_TYPE
 from sparklog.registry.model.schema import SubjectVersion
 from sparklog.registry.model.subjects import checked_subject
-from sparklog.registry.records import SCHEMAS_TOPIC
 from sparklog.registry.registry import SchemaRegistry
 from sparklog.registry.schema_log import RootSchemaLog, SchemaLog
 from sparklog.registry.wire_format import PREFIX_BYTES, VALUE_HEADER

@@ -15,6 +15,7 @@ from sparklog.broker.runtime.identity import Ready
 from sparklog.log.tail import batch_validator
 from sparklog.log.tail.batch_validator import BatchRules, CheckedBatch, LoopTime
 from sparklog.protocol.records.header import BatchHeader, BytesLike
+from sparklog.protocol.records.schema_check import KnownSchemas
 from sparklog.spark.jobs.job import run_job
 from sparklog.spark.serve.arguments import parse_serve
 from sparklog.spark.serve.serve import serve_with
@@ -27,6 +28,7 @@ def accept(
     rules: BatchRules,
     now_ms: int,
     loop_time: LoopTime | None,
+    known: KnownSchemas,
 ) -> CheckedBatch:
     """Accept the records of a batch whose header and checksum are valid."""
     return CheckedBatch(header, records)

@@ -263,3 +263,16 @@ def test_commits_are_there_once_and_in_order_after_any_death(seed: int) -> None:
         assert await values(cluster, where) == expected
 
     world.run(story())
+
+
+def test_a_topic_with_schema_validation_takes_no_reference() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await several(world, configs={"sparklog.schema.validation": "true"})
+        refused = await cluster.produce(where, referring(staged(world, where, b"\0\0\0\0\1")))
+        assert isinstance(refused, InvalidRecord)
+        assert "by reference" in str(refused)
+        assert isinstance(await cluster.produce(where, batch(b"\0\0\0\0\1")), InvalidRecord)
+
+    world.run(story())

@@ -14,7 +14,7 @@ from sparklog.core.config.topic_defaults import (
 )
 from sparklog.core.errors import InvalidConfig
 
-OF_TOPICS_ALONE = 6
+OF_TOPICS_ALONE = 8
 
 
 def test_topic_settings_have_cluster_defaults_of_their_own_name() -> None:

@@ -15,6 +15,7 @@ from sparklog.core.errors import (
     InvalidTimestamp,
     RecordTooLarge,
     SparklogError,
+    UnknownSchema,
 )
 from sparklog.core.types import TimestampType
 from sparklog.log.tail.batch_validator import (
@@ -35,6 +36,7 @@ from sparklog.protocol.records.header import (
     seal_header,
 )
 from sparklog.protocol.records.record_batch import decode
+from sparklog.protocol.records.schema_check import KnownSchemas
 from tests.harness.wire_batches import produced, raw_batch, record, zigzag
 
 NOW_MS = 1_000_000
@@ -359,3 +361,30 @@ def test_no_header_is_let_through_that_a_reader_would_refuse() -> None:
             else:
                 assert checked.header._replace(leader_epoch=0) == whole
     assert answers == {2, 87}
+
+
+def test_records_without_a_known_schema_are_named_one_by_one() -> None:
+    known = KnownSchemas.of([7], [])
+    rules = BatchRules.of(parse_topic_configs({"sparklog.schema.validation": "true"}))
+
+    def valued(delta: int, value: bytes | None) -> bytes:
+        return record(delta, value or b"", value_length=-1 if value is None else None)
+
+    values = [b"\0\0\0\0\7x", b"bare", None, b"\0\0\0\0\x08x"]
+    for codec in (Codec.NONE, Codec.ZSTD):
+        for sent, kind, at_fault in (
+            (values[:2], InvalidRecord, {1: "the value carries no id of a schema"}),
+            (values, UnknownSchema, {1: "the value carries no id of a schema",
+                                     3: "the schema of the value is not registered"}),
+        ):  # fmt: skip
+            batch = raw_batch([valued(n, v) for n, v in enumerate(sent)], codec=codec)
+            with pytest.raises(InvalidRecord) as refused:
+                check_batch(batch, rules, 0, known=known)
+            assert type(refused.value) is kind
+            assert dict(refused.value.record_errors) == at_fault
+        batch = raw_batch([valued(n, v) for n, v in enumerate((values[0], None))], codec=codec)
+        assert check_batch(batch, rules, 0, known=known).data == batch
+    keys = BatchRules.of(parse_topic_configs({"sparklog.key.schema.validation": "true"}))
+    assert check_batch(produced([0], keys=[b"\0\0\0\0\7"]).data, keys, 0, known=known)
+    with pytest.raises(UnknownSchema, match="the schema of the key is not registered"):
+        check_batch(produced([0], keys=[b"\0\0\0\0\1"]).data, keys, 0, known=known)

@@ -1,0 +1,31 @@
+"""A schema registry in a process of its own."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+
+URL = re.compile(r"http://\S+")
+
+
+class RegistryProcess:
+    """`sparklog registry --serve` over a root or behind brokers."""
+
+    def __init__(self, *where: str) -> None:
+        command = [sys.executable, "-m", "sparklog.cli", "registry", "--serve"]
+        self.process = subprocess.Popen([*command, *where, "--port", "0"], stdout=subprocess.PIPE)
+
+    def url(self) -> str:
+        assert self.process.stdout is not None
+        found = URL.search(self.process.stdout.readline().decode())
+        assert found is not None
+        return found[0]
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)  # to one that has ended it does nothing
+        code = self.process.wait(30)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return code
