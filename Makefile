@@ -54,6 +54,7 @@ format: setup ## put the code in the project's format
 
 .PHONY: soak
 soak: setup ## run the tests that take minutes on purpose
+	@.ci/kerberos
 	@$(BIN)/python -m pytest -m soak $(ARGS)
 
 ##@ Measure it

@@ -16,17 +16,20 @@ from sparklog.core.config.properties import is_reference
 from sparklog.core.config.providers import is_declaration
 from sparklog.core.errors import InvalidConfig
 from sparklog.security.jaas import (
+    KERBEROS_MODULE,
     OAUTHBEARER_MODULE,
     PLAIN_MODULE,
     SCRAM_MODULE,
     JaasLogin,
     parse_jaas,
+    read_jaas,
 )
 from sparklog.security.pem import normal_pem
 from sparklog.security.protocol import SecurityProtocol
 
 OAUTHBEARER: Final = "OAUTHBEARER"
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
+GSSAPI: Final = "GSSAPI"
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER, GSSAPI)
 
 SECRETS: Final = frozenset(
     {
@@ -62,6 +65,9 @@ _KNOWN: Final = (
     "sasl.jaas.config",
     "sasl.username",
     "sasl.password",
+    "sasl.kerberos.keytab",
+    "sasl.kerberos.principal",
+    "sasl.kerberos.service.name",
     "sasl.oauthbearer.client.credentials.client.id",
     "sasl.oauthbearer.client.credentials.client.secret",
     "sasl.oauthbearer.scope",
@@ -87,6 +93,9 @@ _PEM: Final = {
 """Settings whose value is PEM text."""
 _WITHOUT_EFFECT: Final = (
     "sasl.client.callback.handler.class",
+    "sasl.kerberos.kinit.cmd",
+    "sasl.kerberos.min.time.before.relogin",
+    "sasl.kerberos.ticket.renew.",
     "sasl.login.",
     "sasl.oauthbearer.method",
     "ssl.keymanager.algorithm",
@@ -134,6 +143,12 @@ class SaslSettings:
     scope: str = ""
     by_token: bool = False
     """True if user and password are the id and the HMAC of a delegation token."""
+    service: str = ""
+    """The first component of the brokers' Kerberos principals."""
+    keytab: str = ""
+    """File with the client's Kerberos key; empty: the ticket cache."""
+    principal: str = ""
+    """The client's Kerberos principal; empty: the one of the ticket cache or the keytab."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +263,12 @@ def librdkafka_settings(security: ClientSecurity) -> dict[str, str]:
                 "bearer token (OAUTHBEARER) or a client certificate instead. "
                 'sasl.jaas.config has tokenauth="true"'
             )
+        if security.sasl.mechanism == GSSAPI:
+            raise InvalidConfig(
+                "librdkafka, by which Producer and Consumer work, has no GSSAPI in the wheels of "
+                "confluent-kafka; Admin, Java clients and kafka-python have it. Log in by "
+                "SCRAM-SHA-512, OAUTHBEARER or a client certificate instead. sasl.mechanism=GSSAPI"
+            )
         found["sasl.mechanisms"] = security.sasl.mechanism
         if security.sasl.user:
             found |= {
@@ -352,7 +373,8 @@ def _check_pem(store: str, values: Mapping[str, str]) -> None:
 
 def _sasl(values: Mapping[str, str], line: str, secret: Callable[[str, str], str]) -> SaslSettings:
     mechanism = values.get("sasl.mechanism", "GSSAPI").upper()
-    if mechanism not in MECHANISMS:
+    kerberos = "sasl.kerberos.service.name" in values or KERBEROS_MODULE in line
+    if mechanism not in MECHANISMS or not (kerberos or "sasl.mechanism" in values):
         default = "" if "sasl.mechanism" in values else " (Kafka's default)"
         raise InvalidConfig(
             f"sasl.mechanism is one of {', '.join(MECHANISMS)}. sasl.mechanism={mechanism}{default}"
@@ -361,6 +383,8 @@ def _sasl(values: Mapping[str, str], line: str, secret: Callable[[str, str], str
     options = {} if login is None else login.options
     if mechanism == OAUTHBEARER:
         return _oauthbearer(values, options)
+    if mechanism == GSSAPI:
+        return _gssapi(values, options)
     user = options.get("username", "") or values.get("sasl.username", "")
     password = options.get("password", "") or values.get("sasl.password", "")
     if not user or not password:
@@ -400,20 +424,31 @@ def _oauthbearer(values: Mapping[str, str], options: Mapping[str, str]) -> SaslS
     return settings
 
 
-def _login(line: str, mechanism: str, secret: Callable[[str, str], str]) -> JaasLogin | None:
-    """Return the login of `sasl.jaas.config`; secrets are put in after it is parsed.
+def _gssapi(values: Mapping[str, str], options: Mapping[str, str]) -> SaslSettings:
+    service = values.get("sasl.kerberos.service.name", "") or options.get("serviceName", "")
+    if not service or options.get("serviceName", service) != service:
+        raise InvalidConfig(
+            "GSSAPI needs one service name: set sasl.kerberos.service.name, such as kafka."
+        )
+    by_key = options.get("useKeyTab", "").lower() == "true"
+    if by_key and not options.get("keyTab"):
+        raise InvalidConfig("a login by a keytab names it: keyTab of sasl.jaas.config.")
+    return SaslSettings(
+        GSSAPI,
+        service=service,
+        keytab=options.get("keyTab", "") if by_key else values.get("sasl.kerberos.keytab", ""),
+        principal=options.get("principal", "") or values.get("sasl.kerberos.principal", ""),
+    )
 
-    A quote in a secret therefore does not end its option.
-    """
-    name = "sasl.jaas.config"
+
+def _login(line: str, mechanism: str, secret: Callable[[str, str], str]) -> JaasLogin | None:
+    """Return the login of `sasl.jaas.config`."""
     if not line.strip():
         return None
-    login = parse_jaas(secret(name, line) if is_reference(line) else line)
-    wanted = {"PLAIN": PLAIN_MODULE, OAUTHBEARER: OAUTHBEARER_MODULE}
-    if login.module != wanted.get(mechanism, SCRAM_MODULE):
-        raise InvalidConfig(
-            "the login module belongs to another mechanism; correct sasl.mechanism or "
-            f"sasl.jaas.config. sasl.mechanism={mechanism} module={login.module}"
-        )
-    options = {option: secret(name, text) for option, text in login.options.items()}
-    return JaasLogin(login.module, options)
+    modules = {
+        "PLAIN": PLAIN_MODULE,
+        OAUTHBEARER: OAUTHBEARER_MODULE,
+        GSSAPI: KERBEROS_MODULE,
+    }
+    module = modules.get(mechanism, SCRAM_MODULE)
+    return read_jaas(line, "sasl.jaas.config", module, mechanism, secret)

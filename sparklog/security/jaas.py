@@ -6,17 +6,19 @@ org.apache.kafka.common.security.scram.ScramLoginModule required username="a" pa
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from sparklog.core.config.properties import is_reference
 from sparklog.core.errors import InvalidConfig
 
 _PREFIX: Final = "org.apache.kafka.common.security."
 PLAIN_MODULE: Final = f"{_PREFIX}plain.PlainLoginModule"
 SCRAM_MODULE: Final = f"{_PREFIX}scram.ScramLoginModule"
 OAUTHBEARER_MODULE: Final = f"{_PREFIX}oauthbearer.OAuthBearerLoginModule"
-MODULES: Final = (PLAIN_MODULE, SCRAM_MODULE, OAUTHBEARER_MODULE)
+KERBEROS_MODULE: Final = "com.sun.security.auth.module.Krb5LoginModule"
+MODULES: Final = (PLAIN_MODULE, SCRAM_MODULE, OAUTHBEARER_MODULE, KERBEROS_MODULE)
 JAAS_CHARS_MAX: Final = 1 << 20
 
 _FLAGS: Final = ("required", "requisite", "sufficient", "optional")
@@ -67,6 +69,33 @@ def parse_jaas(text: str, setting: str = "sasl.jaas.config") -> JaasLogin:
             raise _malformed(setting, "an option is no `name=value`, or there are two modules")
         options[name[0]] = value[0]
     return JaasLogin(module, options)
+
+
+def read_jaas(
+    text: str, setting: str, module: str, mechanism: str, secret: Callable[[str, str], str]
+) -> JaasLogin:
+    """Return a login whose secrets are in place. They are put in after the text is parsed.
+
+    A quote in a secret therefore does not end its option.
+
+    Args:
+        text: the setting; it may be a reference as a whole.
+        setting: its name.
+        module: the login module that the mechanism needs.
+        mechanism: for the error.
+        secret: returns a text with its references replaced, by setting and text.
+
+    Raises:
+        InvalidConfig: malformed, of another module, or a secret cannot be read.
+    """
+    login = parse_jaas(secret(setting, text) if is_reference(text) else text, setting)
+    if login.module != module:
+        raise InvalidConfig(
+            f"the login module belongs to another mechanism; {mechanism} needs {module}. "
+            f"setting={setting} module={login.module}"
+        )
+    options = {option: secret(setting, value) for option, value in login.options.items()}
+    return JaasLogin(login.module, options)
 
 
 def _words(text: str, setting: str) -> list[tuple[str, str]]:

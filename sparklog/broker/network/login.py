@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final
 
+from sparklog.broker.network.kerberos import KerberosLogin
 from sparklog.broker.network.listeners import Endpoint
 from sparklog.broker.network.token_keys import TokenKeys
 from sparklog.broker.runtime.token_secrets import token_secrets_of
@@ -28,7 +29,7 @@ from sparklog.core.config.providers import SecretReader
 from sparklog.core.config.security import setting_in_force
 from sparklog.core.entropy import Entropy
 from sparklog.core.errors import InvalidConfig
-from sparklog.security.jaas import PLAIN_MODULE, parse_jaas
+from sparklog.security.jaas import PLAIN_MODULE, read_jaas
 from sparklog.security.sasl.client import OAUTHBEARER, PLAIN, SaslLogin
 from sparklog.security.sasl.credentials import (
     ITERATIONS_MIN,
@@ -39,6 +40,7 @@ from sparklog.security.sasl.credentials import (
     ScramMechanism,
     credential_of,
 )
+from sparklog.security.sasl.gssapi import GSSAPI
 from sparklog.security.sasl.mechanism import SaslServer
 from sparklog.security.sasl.plain import PlainServer
 from sparklog.security.sasl.scram import ScramServer, TokenStore, new_scram_nonce
@@ -103,6 +105,7 @@ class ListenerLogin:
             TokenKeys(config, listener, tools.clock) if OAUTHBEARER in self._mechanisms else None
         )
         """The keys of bearer tokens, whose task the caller runs; None without OAUTHBEARER."""
+        self._kerberos = KerberosLogin(config, listener) if GSSAPI in self._mechanisms else None
 
     def max_reauth_ms(self, mechanism: str) -> int:
         """Return the longest session of a login by a mechanism, in ms; 0 has no end."""
@@ -120,6 +123,8 @@ class ListenerLogin:
                 makers[name] = partial(self._scram, SCRAM_NAMES[name], users, tokens)
             elif name == PLAIN:
                 makers[name] = partial(PlainServer, users, self._static_users)
+            elif name == GSSAPI and self._kerberos is not None:
+                makers[name] = self._kerberos.exchange
             elif self.token_keys is not None:
                 makers[name] = await self.token_keys.maker()
         if self.listener.is_inter_broker and BROKER_MECHANISM.sasl_name not in makers:
@@ -162,12 +167,9 @@ class ListenerLogin:
         text = self._config.text(name)
         if not text.strip():
             return {}
-        reader = SecretReader()
-        login = parse_jaas(reader.value(name, text) if text.startswith("${") else text, name)
-        if login.module != PLAIN_MODULE:
-            raise InvalidConfig(f"PLAIN needs {PLAIN_MODULE}. setting={name}")
+        login = read_jaas(text, name, PLAIN_MODULE, PLAIN, SecretReader().value)
         return {
-            option.removeprefix(_STATIC_USER): reader.value(name, value)
+            option.removeprefix(_STATIC_USER): value
             for option, value in login.options.items()
             if option.startswith(_STATIC_USER)
         }

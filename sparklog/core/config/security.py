@@ -24,7 +24,7 @@ from sparklog.core.config.model import (
 from sparklog.core.config.properties import is_reference
 from sparklog.core.errors import InvalidConfig
 
-SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 TLS_PROTOCOLS: Final = ("TLSv1.2", "TLSv1.3")
 LISTENER_PREFIX: Final = "listener.name."
 OAUTHBEARER_VALIDATOR: Final = (
@@ -175,7 +175,7 @@ _OF_ONE_LISTENER = (
     _secret(
         "sasl.jaas.config",
         "Users of PLAIN that are not in the metadata log: PlainLoginModule required "
-        'user_alice="…";. Give it for one listener and mechanism.',
+        'user_alice="…";. Or the keytab of GSSAPI. Give it for one listener and mechanism.',
     ),
     Setting(
         "sasl.server.callback.handler.class",
@@ -209,6 +209,18 @@ _OF_ONE_LISTENER = (
         Effect.BROKER,
         "Whether PLAIN may be used without TLS, where anybody on the network can read passwords. "
         "Kafka allows it always.",
+    ),
+    _text(
+        "sasl.kerberos.service.name",
+        "The first component of the brokers' Kerberos principals: kafka of kafka/HOST@REALM.",
+    ),
+    Setting(
+        "sasl.kerberos.principal.to.local.rules",
+        SettingType.LIST,
+        ("DEFAULT",),
+        Effect.BROKER,
+        "Makes a user name from a client's Kerberos principal. The first rule that applies is "
+        "used: RULE:[1:$1@$0](.*@EXAMPLE.COM)s/@.*//,DEFAULT.",
     ),
     _text(
         "sasl.oauthbearer.jwks.endpoint.url",
@@ -320,6 +332,9 @@ _DELAY = Setting(
 _PUBLIC: Final = frozenset({"ssl.keystore.certificate.chain", "ssl.truststore.certificates"})
 """Settings that Kafka hides as it hides passwords, though certificates are no secrets."""
 
+_KERBEROS_LOGIN: Final = "com.sun.security.auth.module.Krb5LoginModule "
+"""The beginning of a `sasl.jaas.config` without a secret: it names a keytab."""
+
 LISTENER_SETTINGS: Final[Mapping[str, Setting]] = table_of(*_OF_ONE_LISTENER)
 """Settings that may be given for one listener."""
 SECURITY_SETTINGS: Final = (*_LISTENERS, *_OF_ONE_LISTENER, *_TOKENS, _DELAY)
@@ -374,6 +389,8 @@ def refuse_inline_secrets(given: Mapping[str, str]) -> None:
     secret -= _PUBLIC
     for name, text in given.items():
         is_secret = name in secret or any(name.endswith(f".{one}") for one in secret)
+        if text.startswith(_KERBEROS_LOGIN):
+            continue
         if is_secret and text.strip() and not is_reference(text):
             raise InvalidConfig(
                 "a secret would be visible in the list of processes; refer to a file instead: "

@@ -22,6 +22,7 @@ _MECHANISMS: Final = {
     "scram": "SCRAM-SHA-256,SCRAM-SHA-512",
     "plain": "PLAIN",
     "oauthbearer": "OAUTHBEARER",
+    "gssapi": "GSSAPI",
 }
 _LISTENER: Final = re.compile(
     r"([A-Za-z][A-Za-z0-9_]*)=([A-Z_]+)://(\[[0-9A-Fa-f:.]+\]|[^:/\[\],@]*):([0-9]{1,5})"

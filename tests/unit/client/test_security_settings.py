@@ -15,6 +15,7 @@ from sparklog.client.security_settings import (
     MECHANISMS,
     SECRETS,
     ClientSecurity,
+    SaslSettings,
     inline_secrets,
     librdkafka_settings,
     parse_security,
@@ -30,6 +31,7 @@ SCRAM = {
 }
 PEM = "-----BEGIN X-----\nAAAA\n-----END X-----\n"
 OAUTH = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
 OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
 
@@ -79,7 +81,19 @@ def test_client_certificate_is_taken_in_each_form() -> None:
         ({"security.protocol": "TLS"}, "security.protocol is one of"),
         ({"security.protocol": "SSL"}, "act with SASL_SSL or SASL_PLAINTEXT only"),
         ({"security.protocol": "SASL_PLAINTEXT", "ssl.key.password": "x"}, "SSL or SASL_SSL only"),
-        ({"sasl.mechanism": "GSSAPI"}, "sasl.mechanism is one of"),
+        ({"sasl.mechanism": "CRAM-MD5"}, "sasl.mechanism is one of"),
+        ({"sasl.mechanism": "GSSAPI"}, "belongs to another mechanism; GSSAPI needs com.sun"),
+        (
+            {"sasl.mechanism": "GSSAPI", "sasl.jaas.config": f"{KERBEROS} required;"},
+            "GSSAPI needs one service name",
+        ),
+        (
+            {
+                "sasl.mechanism": "GSSAPI",
+                "sasl.jaas.config": f"{KERBEROS} required useKeyTab=true serviceName=kafka;",
+            },
+            "a login by a keytab names it",
+        ),
         ({"sasl.mechanism": "PLAIN"}, "belongs to another mechanism"),
         ({"sasl.jaas.config": ""}, "needs a user name and a password"),
         ({"sasl.jaas.config": f"{MODULE} required username=a;"}, "user name and a password"),
@@ -205,3 +219,33 @@ def test_every_secret_is_hidden_in_repr() -> None:
     names = sorted(SECRETS - {"ssl.keystore.password", "ssl.truststore.password"})
     for name in names:
         assert "marked" not in repr(SecuritySettings({name: "marked"}))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"sasl.jaas.config": f'{KERBEROS} required useKeyTab=true keyTab="/k" principal="a@R";'},
+        {
+            "sasl.mechanism": "GSSAPI",
+            "sasl.kerberos.keytab": "/k",
+            "sasl.kerberos.principal": "a@R",
+            "sasl.kerberos.kinit.cmd": "x",
+            "sasl.kerberos.ticket.renew.jitter": "0.1",
+        },
+    ],
+)
+def test_a_keytab_is_found_by_names_of_java_and_librdkafka(settings: dict[str, str]) -> None:
+    listener = {"security.protocol": "SASL_SSL", "sasl.kerberos.service.name": "kafka"}
+    security = parse_security({**listener, **settings})
+    assert security.sasl == SaslSettings("GSSAPI", service="kafka", keytab="/k", principal="a@R")
+    with pytest.raises(InvalidConfig, match="has no GSSAPI in the wheels"):
+        librdkafka_settings(security)
+
+
+def test_a_ticket_cache_needs_no_keytab() -> None:
+    given = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "GSSAPI",
+        "sasl.jaas.config": f'{KERBEROS} required useTicketCache=true serviceName="kafka";',
+    }
+    assert parse_security(given).sasl == SaslSettings("GSSAPI", service="kafka")
