@@ -16,6 +16,8 @@ from sparklog.cluster.log import open_log
 from sparklog.core.config.broker import STANDARD_AUTHORIZER
 from sparklog.core.errors import ClusterAuthorizationFailed
 from sparklog.security.acls import AclFilter, checked_binding
+from sparklog.security.jaas import SCRAM_MODULE
+from sparklog.security.principal import USER, Principal
 from sparklog.security.sasl.credentials import ScramMechanism
 from tests.cli.conftest import Cli
 from tests.harness.waiting import eventually
@@ -28,6 +30,7 @@ ADDED = ("users", "--add", ETL, "--password-stdin")
 GRANT = ("--allow-principal", f"User:{ETL}", "--topic", "etl-", "--operation", "Write")
 PREFIXED = ("--resource-pattern-type", "prefixed")
 WAIT_S = 20.0
+QUOTA = ({"user": ETL}, {"producer_byte_rate": 1e9})
 
 
 class Guarded:
@@ -59,6 +62,7 @@ def serving(root: str) -> Iterator[Guarded]:
         "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
         "authorizer.class.name": STANDARD_AUTHORIZER,
         "super.users": f"User:{ADMIN};User:ANONYMOUS",
+        "delegation.token.secret.key": "the key of all tokens",
     }
     with Brokers(root, 1, settings) as brokers, open_log(root) as log:
         (broker,) = log.refresh().live_brokers()
@@ -67,9 +71,9 @@ def serving(root: str) -> Iterator[Guarded]:
         yield Guarded(brokers, root, f"{listener.host}:{listener.port}")
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> str:
-    place = str(tmp_path_factory.mktemp("granted") / "log")
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    place = str(tmp_path / "log")
     with open_log(place) as log:
         log.set_password(ADMIN, FIRST)
         for topic in ("etl-1", "other"):
@@ -106,7 +110,7 @@ def logs_in(settings: dict[str, str]) -> bool:
     return True
 
 
-def test_grants_and_passwords_act_on_clients_until_they_are_gone(
+def test_grants_act_until_they_are_gone_and_come_back_from_the_bucket(
     root: str, commands: Cli, tmp_path: Path
 ) -> None:
     denied = "TOPIC_AUTHORIZATION_FAILED"
@@ -126,16 +130,36 @@ def test_grants_and_passwords_act_on_clients_until_they_are_gone(
         commands.ok(*ADDED, stdin=SECOND.encode())
         eventually(lambda: not logs_in(settings), "the old password is wrong", WAIT_S)
         assert logs_in(guarded.client(ETL, SECOND))
-    # Brokers keep nothing outside of the root: others have the users and the ACLs from a copy.
-    copy = str(tmp_path / "copy")
-    shutil.copytree(root, copy)
-    commands.root = copy
-    with serving(copy) as guarded:
+        with guarded.admin(ADMIN, FIRST) as admin:
+            admin.alter_client_quotas(*QUOTA)
+        with guarded.admin(ETL, SECOND) as own:
+            token = own.create_token(renewers=[Principal(USER, ADMIN)])
+        with open_log(root) as log:
+            acls = log.acls()
+    # Another machine has the bucket, and nothing else: brokers keep nothing outside of it.
+    moved = str(tmp_path / "moved")
+    shutil.move(root, moved)
+    commands.root = moved
+    with serving(moved) as guarded:
         settings = guarded.client(ETL, SECOND)
         producer = Producer({**settings, "message.timeout.ms": 10_000})
         assert sent(producer, "etl-1") == ""
         assert sent(producer, "other") == denied
         assert not logs_in(guarded.client(ETL, FIRST))
+        with guarded.admin(ADMIN, FIRST) as admin:
+            assert set(admin.users()) == {ADMIN, ETL}
+            assert set(admin.acls()) == set(acls) != set()
+            assert list(admin.client_quotas().values()) == [QUOTA[1]]
+        with guarded.admin(ETL, SECOND) as own:
+            assert own.tokens() == [token]
+        login = f'{SCRAM_MODULE} required username="{token.token.token_id}" '
+        by_token = {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.jaas.config": f'{login} password="{token.password}" tokenauth="true";',
+        }
+        with Admin(guarded.address, settings=by_token) as holder:
+            assert holder.topic_names() == ["etl-1"]
         commands.ok("users", "--remove", ETL)
         eventually(lambda: not logs_in(settings), "the user is gone", WAIT_S)
 
