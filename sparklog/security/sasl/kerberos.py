@@ -106,7 +106,10 @@ class KerberosContext:
 
     def peers(self) -> tuple[str, str]:
         """Return the principals of the client and of the service."""
-        return str(self._context.initiator_name), str(self._context.target_name)
+        try:
+            return str(self._context.initiator_name), str(self._context.target_name)
+        except (self._library.exceptions.GSSError, UnicodeDecodeError) as error:
+            raise SaslFailure(f"the ticket has no readable principal. problem={error}") from None
 
     def lifetime_s(self) -> int | None:
         """Return the seconds until the ticket expires; None if it does not."""
