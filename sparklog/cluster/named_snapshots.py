@@ -265,9 +265,7 @@ def read_snapshot(store: ObjectStore, name: str) -> NamedSnapshot:
     _check_name(name)
     data = run(get(named_snapshot_key(name)), store)
     if data is None:
-        raise InvalidRequest(
-            f"no such snapshot; `sparklog snapshots --list` shows what there is. snapshot={name}"
-        )
+        raise _unknown(name)
     return decode(data, name)
 
 
@@ -277,13 +275,21 @@ def drop_snapshot(store: ObjectStore, name: str) -> None:
     A damaged snapshot can be dropped, too. Retention deletes its pins when they are old enough.
 
     Raises:
-        InvalidRequest: no such snapshot.
+        InvalidRequest: no such snapshot, or another one got the name meanwhile.
     """
+    _check_name(name)
+    data = run(get(named_snapshot_key(name)), store)
+    if data is None:
+        raise _unknown(name)
     try:
-        parts = read_snapshot(store, name).partitions
+        parts = decode(data, name).partitions
     except DataCorrupt:
         parts = ()
-    store.delete(named_snapshot_key(name))
+    # A slow process must not drop a later snapshot of this name: its pins would look left behind.
+    if not store.delete_if(named_snapshot_key(name), data):
+        raise InvalidRequest(
+            f"another snapshot got the name meanwhile, and stays; drop it again. snapshot={name}"
+        )
     _drop_pins(store, [(one.layout, one.pin) for one in parts])
 
 
@@ -445,6 +451,12 @@ def _check_name(name: str) -> None:
             "not a name for a snapshot; it takes letters, digits, '.', '_' and '-', at most 249. "
             f"snapshot={name!r}"
         )
+
+
+def _unknown(name: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"no such snapshot; `sparklog snapshots --list` shows what there is. snapshot={name}"
+    )
 
 
 def _taken(name: str) -> InvalidRequest:

@@ -67,6 +67,7 @@
   - PartitionDamaged: the partition has no leader until it is repaired.
   - DataCorrupt: stop, and alert an operator.
     - UnreadableRecords: a batch that cannot be read; reads can continue without it.
+    - RootEmptied: the store lost what a running broker wrote; every broker stops.
     - InvalidJson: a document is no JSON, too large or nested too deeply.
 
 Each class carries Kafka's error number, for handlers to look up. Messages say what happened and
@@ -241,12 +242,7 @@ class RecordsRefused(InvalidRequest):
     """A batch is rejected, possibly for some of its records only."""
 
     def __init__(self, message: str, record_errors: tuple[RecordError, ...] = ()) -> None:
-        """Set the message and the rejected records.
-
-        Args:
-            message: the error and its object.
-            record_errors: the records at fault; empty if the whole batch is.
-        """
+        """Set the message and the records at fault; none if the whole batch is."""
         super().__init__(message)
         self.record_errors = record_errors
 
@@ -498,3 +494,7 @@ class InvalidJson(DataCorrupt, ValueError):
 
 class UnreadableRecords(DataCorrupt):
     """An older version acknowledged a producer's batch whose records cannot be read."""
+
+
+class RootEmptied(DataCorrupt):
+    """The store no longer has what this broker wrote: restore it, then start the brokers again."""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from threading import Lock
 from typing import Any, Final, TypeVar
 
+from azure.core import MatchConditions
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 from azure.core.pipeline.transport import RequestsTransport
 from azure.identity import CredentialUnavailableError, DefaultAzureCredential
@@ -37,6 +38,7 @@ from sparklog.store.base import (
     check_key,
     check_prefix,
     check_range,
+    folder_of,
     key_prefix,
 )
 from sparklog.store.cloud_requests import CloudRequest, LostAnswer, pooled
@@ -76,6 +78,8 @@ class AzureStore(ObjectStore):
         self._prefix = key_prefix(place, prefix)
         self.url = f"{place}/{self._prefix}".rstrip("/")
         self._endpoint = access.endpoint_url(account)
+        self._granted: set[tuple[str, str]] = set()
+        """Operations that Azure allowed before, and the folders, as in `s3`."""
         self._client = PerProcess(lambda: _Client(container, self._endpoint, access, settings))
         weakref.finalize(self, _close, self._client)
 
@@ -113,6 +117,7 @@ class AzureStore(ObjectStore):
             if isinstance(translated, LostAnswer):
                 return PutOutcome.UNKNOWN
             raise translated from error
+        self._granted.add(("put", folder_of(key)))
         return PutOutcome.CREATED
 
     def put(self, key: str, data: bytes) -> None:
@@ -129,9 +134,16 @@ class AzureStore(ObjectStore):
         }
         if start_after > prefix:
             arguments["start_from"] = self._prefix + start_after
-        pages = self._run("list", prefix, lambda c: c.list_blobs(**arguments).by_page())
+        pages: Iterator[Any] | None = None
+
+        def next_page(container: ContainerClient) -> Any:
+            nonlocal pages
+            if pages is None:  # sends nothing yet
+                pages = container.list_blobs(**arguments).by_page()
+            return next(pages, None)
+
         while True:
-            page = self._run("list", prefix, lambda _: next(pages, None))
+            page = self._run("list", prefix, next_page)
             if page is None:
                 return
             for blob in page:
@@ -146,6 +158,24 @@ class AzureStore(ObjectStore):
             self._run("delete", key, lambda container: container.delete_blob(name))
         except ObjectNotFound:
             return
+
+    def delete_if(self, key: str, data: bytes) -> bool:
+        """See `ObjectStore.delete_if`."""
+        name = self._named(key)
+        try:
+            found = self._run("head", key, lambda c: c.get_blob_client(name).get_blob_properties())
+            if self.get(key) != data:
+                return False
+        except ObjectNotFound:
+            return True
+        same = MatchConditions.IfNotModified
+        try:
+            self._client.get().container().delete_blob(name, etag=found.etag, match_condition=same)
+        except AzureError as error:
+            if isinstance(error, HttpResponseError) and error.status_code in (404, 412):
+                return error.status_code == 404
+            raise self._translated(error, "delete", key) from error
+        return True
 
     def head(self, key: str) -> ObjectInfo:
         """See `ObjectStore.head`."""
@@ -163,13 +193,16 @@ class AzureStore(ObjectStore):
 
     def _run(self, operation: str, key: str, request: Callable[[ContainerClient], T]) -> T:
         try:
-            return request(self._client.get().container())
+            result = request(self._client.get().container())
         except AzureError as error:
             raise self._translated(error, operation, key) from error
+        self._granted.add((operation, folder_of(key)))
+        return result
 
     def _translated(self, error: AzureError, operation: str, key: str) -> Exception:
         where = f"root={self.url} key={key} endpoint={self._endpoint}"
-        return _translated(error, CloudRequest("Azure", RIGHTS, operation, where))
+        granted = (operation, folder_of(key)) in self._granted
+        return _translated(error, CloudRequest("Azure", RIGHTS, operation, where, granted))
 
 
 class _Client:
@@ -256,6 +289,8 @@ def _translated(error: AzureError, request: CloudRequest) -> Exception:
             f"operation={request.operation} {request.where} error={error}"
         )
     if isinstance(error, HttpResponseError) and error.status_code is not None:
+        if _code(error) == "ContainerNotFound" and request.granted:
+            return request.withdrawn(error.status_code, _code(error))
         if _code(error) == "ContainerNotFound":
             return InvalidConfig(
                 f"no such container; create it or use another root. {request.where}"

@@ -109,6 +109,14 @@ def key_prefix(place: str, prefix: str) -> str:
     return f"{prefix}/" if prefix else ""
 
 
+def folder_of(key: str) -> str:
+    """Return the first two parts of a key: those of a topic, or of a write-ahead log.
+
+    The rights of an identity may end there.
+    """
+    return "/".join(key.split("/", 2)[:2])
+
+
 def check_prefix(prefix: str) -> None:
     """Reject a prefix that no key can start with.
 
@@ -186,6 +194,21 @@ class ObjectStore(ABC):
     @abstractmethod
     def delete(self, key: str) -> None:
         """Remove the object; an absent one is no error."""
+
+    def delete_if(self, key: str, data: bytes) -> bool:
+        """Remove the object if it holds just `data`; return False if it holds other bytes.
+
+        For the few names that may be created again after they were deleted. An absent object is no
+        error. Clouds check the condition themselves. In a folder, and on an S3 server without the
+        condition, another process may still replace the object between look and deletion.
+        """
+        try:
+            if self.get(key) != data:
+                return False
+        except ObjectNotFound:
+            return True
+        self.delete(key)
+        return True
 
     def retire(self, key: str) -> None:
         """Remove the object as `delete` does; the store may keep its space for puts to come.

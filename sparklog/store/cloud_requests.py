@@ -5,7 +5,7 @@ An answer is classified by its status:
   - 404: ObjectNotFound
   - 409: `TransientStoreError`; another write to the key is under way, nothing was written
   - 408, 429, 5xx: `TransientStoreError`; the write may have happened
-  - 401, 403: InvalidConfig
+  - 401, 403: InvalidConfig, or Unavailable for what the service allowed before
   - anything else: Unavailable
 
 A request without an answer is a `TransientStoreError` if no connection was made, because nothing
@@ -54,6 +54,8 @@ class CloudRequest:
     operation: str
     where: str
     """Root, key and endpoint as key=value."""
+    granted: bool = False
+    """True if the service allowed this operation in the same folder before."""
 
     def answered(self, status: int, code: str) -> Exception:
         """Return the error to raise for an answer with this status and the service's own code."""
@@ -70,12 +72,22 @@ class CloudRequest:
             )
         if status == 408 or status >= 500:
             return TransientStoreError(f"{self.service} is busy. {facts}", unsettled=True)
+        if status in (401, 403) and self.granted:
+            return self.withdrawn(status, code)
         if status in (401, 403):
             return InvalidConfig(
                 f"{self.service} refuses access; check the credentials and the clock, and grant "
                 f"{self.rights}. {facts}"
             )
         return Unavailable(f"{self.service} refuses the request; see the code. {facts}")
+
+    def withdrawn(self, status: int, code: str) -> Unavailable:
+        """Return the error to raise for a refusal of what was allowed before."""
+        return Unavailable(
+            f"{self.service} refuses what it allowed before: the place is gone or read-only, the "
+            "rights changed, or a key or signature is no longer valid; undo that, and the work "
+            f"goes on. operation={self.operation} {self.where} status={status} code={code}"
+        )
 
     def unanswered(self, error: BaseException) -> Exception:
         """Return the error to raise for a request that ended without an answer."""

@@ -39,6 +39,10 @@ class DelegatingStore(ObjectStore):
         """See `ObjectStore.delete`."""
         self._store.delete(key)
 
+    def delete_if(self, key: str, data: bytes) -> bool:
+        """See `ObjectStore.delete_if`."""
+        return self._store.delete_if(key, data)
+
     def retire(self, key: str) -> None:
         """See `ObjectStore.retire`."""
         self._store.retire(key)

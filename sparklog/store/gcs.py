@@ -31,11 +31,13 @@ from sparklog.core.per_process import PerProcess
 from sparklog.store.base import (
     Data,
     ObjectInfo,
+    ObjectNotFound,
     ObjectStore,
     PutOutcome,
     check_key,
     check_prefix,
     check_range,
+    folder_of,
     http_range,
     key_prefix,
 )
@@ -68,6 +70,8 @@ class GcsStore(ObjectStore):
         self.url = f"{place}/{self._prefix}".rstrip("/")
         emulator = environment.get(EMULATOR_VARIABLE)
         self.endpoint = _with_scheme(emulator) if emulator else GOOGLE
+        self._granted: set[tuple[str, str]] = set()
+        """Operations that Google allowed before, and the folders, as in `s3`."""
         self._objects = f"/storage/v1/b/{quote(bucket, safe='')}/o"
         self._session = PerProcess(lambda: _OpenSession(bool(emulator), settings))
         self._timeout = (settings.connect_timeout_s, settings.read_timeout_s)
@@ -118,6 +122,19 @@ class GcsStore(ObjectStore):
         """See `ObjectStore.delete`."""
         self._send("delete", key, "DELETE", self._path(key), {}, allowed=404)
 
+    def delete_if(self, key: str, data: bytes) -> bool:
+        """See `ObjectStore.delete_if`."""
+        path = self._path(key)
+        try:
+            found = self._send("head", key, "GET", path, {}).json()
+            if self.get(key) != data:
+                return False
+            condition = {"ifGenerationMatch": str(found["generation"])}
+            answer = self._send("delete", key, "DELETE", path, condition, allowed=412)
+        except ObjectNotFound:
+            return True
+        return answer.ok
+
     def head(self, key: str) -> ObjectInfo:
         """See `ObjectStore.head`."""
         return _info(key, self._send("head", key, "GET", self._path(key), {}).json())
@@ -161,7 +178,10 @@ class GcsStore(ObjectStore):
             ObjectNotFound: no such object.
         """
         where = f"root={self.url} key={key} endpoint={self.endpoint}"
-        request = CloudRequest("Google Cloud Storage", RIGHTS, operation, where)
+        act = operation, folder_of(key)
+        request = CloudRequest(
+            "Google Cloud Storage", RIGHTS, operation, where, act in self._granted
+        )
         try:
             answer = (
                 self._session.get()
@@ -186,8 +206,11 @@ class GcsStore(ObjectStore):
             raise request.unanswered(error) from error
         status = answer.status_code
         if answer.ok or status == allowed:
+            self._granted.add(act)
             return answer
         if status == 404 and operation in ("put", "list"):
+            if request.granted:
+                raise request.withdrawn(status, answer.reason)
             raise InvalidConfig(f"no such bucket; create it or use another root. {where}")
         raise request.answered(status, answer.reason)
 

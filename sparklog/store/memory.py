@@ -77,6 +77,15 @@ class MemoryStore(ObjectStore):
         with self._lock:
             self._objects.pop(key, None)
 
+    def delete_if(self, key: str, data: bytes) -> bool:
+        """See `ObjectStore.delete_if`."""
+        check_key(key)
+        with self._lock:
+            if key in self._objects and self._objects[key][0] != data:
+                return False
+            self._objects.pop(key, None)
+            return True
+
     def head(self, key: str) -> ObjectInfo:
         """See `ObjectStore.head`."""
         data, modified_ms = self._found(key)

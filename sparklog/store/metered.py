@@ -59,6 +59,12 @@ class MeteredStore(DelegatingStore):
         self.counters.add("delete", self._label_of(key))
         self._store.delete(key)
 
+    def delete_if(self, key: str, data: bytes) -> bool:
+        """See `ObjectStore.delete_if`; counts as a get and a delete."""
+        self.counters.add("get", self._label_of(key), len(data))
+        self.counters.add("delete", self._label_of(key))
+        return self._store.delete_if(key, data)
+
     def retire(self, key: str) -> None:
         """See `ObjectStore.retire`; counts as a delete."""
         self.counters.add("delete", self._label_of(key))

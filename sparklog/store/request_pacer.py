@@ -116,6 +116,11 @@ class PacingStore(DelegatingStore):
         with self._pace.get().place():
             self._store.delete(key)
 
+    def delete_if(self, key: str, data: bytes) -> bool:
+        """See `ObjectStore.delete_if`."""
+        with self._pace.get().place():
+            return self._store.delete_if(key, data)
+
     def retire(self, key: str) -> None:
         """See `ObjectStore.retire`."""
         with self._pace.get().place():

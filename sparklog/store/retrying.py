@@ -119,6 +119,10 @@ class RetryingStore(DelegatingStore):
         """See `ObjectStore.delete`."""
         self._again("delete", key, lambda: self._store.delete(key))
 
+    def delete_if(self, key: str, data: bytes) -> bool:
+        """See `ObjectStore.delete_if`."""
+        return self._again("delete", key, lambda: self._store.delete_if(key, data))
+
     def retire(self, key: str) -> None:
         """See `ObjectStore.retire`."""
         self._again("delete", key, lambda: self._store.retire(key))

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import io
 import weakref
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 from botocore.exceptions import ClientError
+from crc32c import crc32c
 
 from sparklog.core.errors import InvalidConfig
 from sparklog.core.per_process import PerProcess
@@ -26,6 +28,7 @@ from sparklog.store.base import (
     check_key,
     check_prefix,
     check_range,
+    folder_of,
     http_range,
     key_prefix,
 )
@@ -64,6 +67,7 @@ class S3Store(ObjectStore):
         self._granted: set[tuple[str, str]] = set()
         """Operations that S3 allowed before, and the folders, since rights may end at a topic."""
         self._put_arguments = access.put_arguments
+        self._checks = access.checks
         self._connection = PerProcess(lambda: S3Connection(access, settings))
         weakref.finalize(self, _close, self._connection)
 
@@ -75,27 +79,30 @@ class S3Store(ObjectStore):
             return b""
         wanted = http_range(start, end)
         arguments = {**self._named(key), **({"Range": wanted} if wanted else {})}
+        if self._checks and not wanted:  # S3 has no checksum of a range
+            arguments["ChecksumMode"] = "ENABLED"
 
-        async def request(client: Any) -> bytes:
+        async def request(client: Any) -> tuple[bytes, str | None]:
             answer = await client.get_object(**arguments)
             async with answer["Body"] as body:
                 data: bytes = await body.read()
-            return data
+            return data, answer.get("ChecksumCRC32C")
 
         try:
-            data = self._connection.get().run(request)
+            data, checksum = self._connection.get().run(request)
         except ClientError as error:
             if status_of(error) == 416:  # the range starts at the end or beyond
                 return b""
             raise self._translated(error, "get", key) from error
         except Exception as error:
             raise self._translated(error, "get", key) from error
-        self._granted.add(("get", _folder(key)))
+        self._granted.add(("get", folder_of(key)))
+        self._check(key, data, checksum)
         return data
 
     def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         """See `ObjectStore.put_if_absent`; `TransientStoreError` if S3 answered "not now"."""
-        arguments = {**self._named(key), **self._put_arguments, "IfNoneMatch": "*"}
+        arguments = {**self._put_of(key, data), "IfNoneMatch": "*"}
         try:
             self._connection.get().run(lambda s3: s3.put_object(Body=_body(data), **arguments))
         except ClientError as error:
@@ -107,12 +114,12 @@ class S3Store(ObjectStore):
             if isinstance(translated, TransientStoreError) and translated.unsettled:
                 return PutOutcome.UNKNOWN
             raise translated from error
-        self._granted.add(("put", _folder(key)))
+        self._granted.add(("put", folder_of(key)))
         return PutOutcome.CREATED
 
     def put(self, key: str, data: bytes) -> None:
         """See `ObjectStore.put`."""
-        arguments = {**self._named(key), **self._put_arguments}
+        arguments = self._put_of(key, data)
         self._run("put", key, lambda s3: s3.put_object(Body=_body(data), **arguments))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
@@ -139,6 +146,29 @@ class S3Store(ObjectStore):
         except ObjectNotFound:
             return
 
+    def delete_if(self, key: str, data: bytes) -> bool:
+        """See `ObjectStore.delete_if`."""
+        named = self._named(key)
+        try:
+            found = self._run("head", key, lambda s3: s3.head_object(**named))
+            if self.get(key) != data:
+                return False
+        except ObjectNotFound:
+            return True
+        etag = found["ETag"]
+        try:
+            self._connection.get().run(lambda s3: s3.delete_object(**named, IfMatch=etag))
+        except ClientError as error:
+            if status_of(error) == 412:
+                return False
+            if status_of(error) == 501:  # this server has no such condition
+                self.delete(key)
+            elif status_of(error) != 404:
+                raise self._translated(error, "delete", key) from error
+        except Exception as error:
+            raise self._translated(error, "delete", key) from error
+        return True
+
     def head(self, key: str) -> ObjectInfo:
         """See `ObjectStore.head`."""
         named = self._named(key)
@@ -153,6 +183,22 @@ class S3Store(ObjectStore):
         check_key(key)
         return {"Bucket": self._bucket, "Key": self._prefix + key}
 
+    def _put_of(self, key: str, data: Data) -> dict[str, Any]:
+        """Return the arguments of a PutObject but its body."""
+        checksum = {"ChecksumCRC32C": _crc32c(data)} if self._checks else {}
+        return {**self._named(key), **self._put_arguments, **checksum}
+
+    def _check(self, key: str, data: bytes, checksum: str | None) -> None:
+        """Raise for a whole object that is not as S3 stored it; the request is sent again."""
+        if checksum is None or "-" in checksum or _crc32c(data) == checksum:  # `-`: of its parts
+            return
+        raise TransientStoreError(
+            "the bytes that arrived are not those that S3 stored. "
+            f"root={self.url} key={key} endpoint={self._endpoint} size={len(data)} "
+            f"crc32c={_crc32c(data)} stored_crc32c={checksum}",
+            unsettled=False,
+        )
+
     def _page(self, prefix: str, arguments: dict[str, str]) -> dict[str, Any]:
         return self._run("list", prefix, lambda s3: s3.list_objects_v2(**arguments))
 
@@ -161,12 +207,12 @@ class S3Store(ObjectStore):
             result = self._connection.get().run(request)
         except Exception as error:
             raise self._translated(error, operation, key) from error
-        self._granted.add((operation, _folder(key)))
+        self._granted.add((operation, folder_of(key)))
         return result
 
     def _translated(self, error: Exception, operation: str, key: str) -> Exception:
         where = f"root={self.url} key={key} endpoint={self._endpoint}"
-        granted = (operation, _folder(key)) in self._granted
+        granted = (operation, folder_of(key)) in self._granted
         return translate(error, operation, where, renewed=self._renewed, granted=granted)
 
 
@@ -176,9 +222,9 @@ def _close(connection: PerProcess[S3Connection]) -> None:
         mine.close()
 
 
-def _folder(key: str) -> str:
-    """Return the first two parts of a key: those of a topic, or of a write-ahead log."""
-    return "/".join(key.split("/", 2)[:2])
+def _crc32c(data: Data) -> str:
+    """Return a checksum as S3's headers have it."""
+    return b64encode(crc32c(data).to_bytes(4, "big")).decode()
 
 
 def _body(data: Data) -> bytes | io.BytesIO:

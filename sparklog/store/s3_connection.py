@@ -91,7 +91,7 @@ class S3Connection:
                     read_timeout=settings.read_timeout_s,
                     max_pool_connections=settings.connections_max,
                     retries={"total_max_attempts": 1 + HIDDEN_RETRIES, "mode": "standard"},
-                    # Segments carry CRC-32C; other S3s refuse Amazon's newer checksum headers.
+                    # `s3.py` adds checksums; by itself the library has them for each request.
                     request_checksum_calculation="when_required",
                     response_checksum_validation="when_required",
                     s3=access.addressing and {"addressing_style": access.addressing},

@@ -3,6 +3,7 @@
   - 404: ObjectNotFound, or InvalidConfig for a missing bucket
   - 409: `TransientStoreError`; another write to the key is under way, nothing was written
   - 429, 503: `StoreBusy`; the write may have happened
+  - an upload whose checksum is wrong: `TransientStoreError`; nothing was written
   - 5xx, a cut or silent connection: `TransientStoreError`; the write may have happened
   - connection refused, no such host: `TransientStoreError`; nothing was sent
   - 401, 403, no credentials: InvalidConfig, or Unavailable for what S3 allowed before
@@ -31,6 +32,7 @@ _LOST = (
     boto.ConnectionError,
     boto.IncompleteReadError,
     boto.ChecksumError,
+    boto.FlexibleChecksumError,
     ResponseParserError,
     HttpError,
     TimeoutError,
@@ -47,6 +49,7 @@ _RENEWED_TOO_LATE = "Credentials were refreshed, but the refreshed credentials a
 _EXPIRED = frozenset({"ExpiredToken", "TokenRefreshRequired"})
 _SKEWED = "RequestTimeTooSkewed"
 _STALE = _EXPIRED | {_SKEWED}
+_DAMAGED = frozenset({"BadDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch"})
 _TOO_MANY = frozenset({429, 503})
 
 
@@ -132,6 +135,10 @@ def _answered(
         )
     if status in _TOO_MANY:
         return StoreBusy(f"S3 is busy and takes fewer requests. {facts}", unsettled=True)
+    if code in _DAMAGED:
+        return TransientStoreError(
+            f"the bytes that S3 got are not those that were sent. {facts}", unsettled=False
+        )
     if status >= 500 or code == "RequestTimeout":
         return TransientStoreError(f"S3 is busy. {facts}", unsettled=True)
     if code in _EXPIRED and renewed:

@@ -102,6 +102,11 @@ KMS_ENCRYPTIONS: Final = ("aws:kms", "aws:kms:dsse")
 ENCRYPTIONS: Final = ("AES256", *KMS_ENCRYPTIONS)
 """Values of `x-amz-server-side-encryption`. Source: Amazon S3 API reference, PutObject."""
 
+CHECKSUM_VARIABLE: Final = "SPARKLOG_S3_CHECKSUM"
+CHECKSUMS: Final = ("crc32c", "none")
+"""`crc32c`: S3 checks each upload, and whole downloads are checked here. Some servers refuse the
+headers, so that is the default at Amazon only."""
+
 
 @dataclass(frozen=True, slots=True)
 class S3Access:
@@ -118,9 +123,11 @@ class S3Access:
     """The key of AWS KMS; None: the one of the account."""
     addressing: str | None = None
     """One of `ADDRESSINGS`; None: what Amazon's configuration file says, else `auto`."""
+    checksum: str | None = None
+    """One of `CHECKSUMS`; None: the default of the endpoint."""
 
     def __post_init__(self) -> None:
-        """Check the encryption and the addressing.
+        """Check the encryption, the addressing and the checksum.
 
         Raises:
             InvalidConfig: S3 has no such value, or a key is given for an encryption without keys.
@@ -129,6 +136,10 @@ class S3Access:
             raise InvalidConfig(
                 f"{ADDRESSING_VARIABLE} is one of {', '.join(ADDRESSINGS)}. "
                 f"given={self.addressing!r}"
+            )
+        if self.checksum is not None and self.checksum not in CHECKSUMS:
+            raise InvalidConfig(
+                f"{CHECKSUM_VARIABLE} is one of {', '.join(CHECKSUMS)}. given={self.checksum!r}"
             )
         if self.encryption is not None and self.encryption not in ENCRYPTIONS:
             raise InvalidConfig(
@@ -147,6 +158,12 @@ class S3Access:
         return self.access_key_id is None
 
     @property
+    def checks(self) -> bool:
+        """Return whether uploads and whole downloads have a checksum."""
+        at_amazon = CHECKSUMS[0] if self.endpoint_url is None else CHECKSUMS[1]
+        return (self.checksum or at_amazon) == CHECKSUMS[0]
+
+    @property
     def put_arguments(self) -> Mapping[str, str | bool]:
         """Return the arguments that each PutObject has for the encryption."""
         if self.encryption is None:
@@ -163,7 +180,7 @@ class S3Access:
         """Take Amazon's variables and sparklog's own; an empty one counts as absent.
 
         Raises:
-            InvalidConfig: the encryption or the addressing makes no sense.
+            InvalidConfig: the encryption, the addressing or the checksum makes no sense.
         """
 
         def first(*names: str) -> str | None:
@@ -180,4 +197,5 @@ class S3Access:
             encryption=first(ENCRYPTION_VARIABLE),
             kms_key_id=first(KMS_KEY_VARIABLE),
             addressing=first(ADDRESSING_VARIABLE),
+            checksum=first(CHECKSUM_VARIABLE),
         )

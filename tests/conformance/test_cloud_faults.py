@@ -185,6 +185,25 @@ def test_refused_access_is_reported_at_once(
     assert cloud.proxy.sent(cloud.put) == 1
 
 
+@pytest.mark.parametrize("status", [401, 403])
+def test_withdrawn_rights_are_unavailable_until_they_are_back(
+    store: RetryingStore, cloud: Cloud, status: int
+) -> None:
+    operations: list[tuple[str, Callable[[], object]]] = [
+        (cloud.put, lambda: store.put_if_absent("log/0/a", MINE)),
+        ("GET", lambda: store.get("log/0/a")),
+        ("GET", lambda: list(store.list("log/0/"))),
+        ("DELETE", lambda: store.delete("log/0/a")),
+    ]
+    for method, operation in operations:
+        operation()
+        cloud.proxy.add(Action.ANSWER, method, status=status, code="AuthorizationFailure")
+        with pytest.raises(Unavailable, match="refuses what it allowed before"):
+            operation()
+        cloud.proxy.clear()
+        operation()
+
+
 def test_missing_bucket_is_reported_at_once(cloud: Cloud) -> None:
     store = cloud.open(bucket="not-there")
     with pytest.raises(InvalidConfig, match=r"no such (bucket|container); create it"):

@@ -59,6 +59,15 @@ def test_a_deleted_key_can_be_created_again(store: ObjectStore) -> None:
     assert store.get("log/0") == b"second"
 
 
+def test_conditional_deletion_spares_a_later_object_of_the_name(store: ObjectStore) -> None:
+    store.put_if_absent("snapshots/a", b"first")
+    assert not store.delete_if("snapshots/a", b"other")
+    assert store.get("snapshots/a") == b"first"
+    assert store.delete_if("snapshots/a", b"first")
+    assert keys(store) == []
+    assert store.delete_if("snapshots/a", b"first"), "it is gone, and that is what was wanted"
+
+
 # STORE-2: an object is visible whole or not at all
 
 

@@ -148,3 +148,45 @@ def test_a_wrong_clock_is_named_with_the_time_at_s3(
     with pytest.raises(Unavailable, match=r"clock is more than 15 minutes wrong.*28 Nov 2026"):
         store.put_if_absent("log/0", b"mine")
     assert store.put_if_absent("log/0", b"mine") is PutOutcome.CREATED
+
+
+@pytest.fixture
+def checking(port: int, proxy: FaultProxy) -> Iterator[RetryingStore]:
+    environment = {
+        **s3_environment(port, proxy.endpoint_url),
+        "SPARKLOG_S3_CHECKSUM": "crc32c",
+    }
+    store = open_store(f"s3://{BUCKET}/log", HASTY, environment=environment)
+    assert store.put_if_absent("connected", b"") is PutOutcome.CREATED
+    yield store
+    store.close()
+
+
+def test_damaged_download_is_read_again_and_named_if_it_stays_so(
+    server: str, checking: RetryingStore, proxy: FaultProxy
+) -> None:
+    assert checking.put_if_absent("log/0", b"some records") is PutOutcome.CREATED
+    proxy.add(Action.DAMAGE_ANSWER, "GET", "log/0", times=1)
+    assert checking.get("log/0") == b"some records"
+    assert proxy.sent("GET", "log/0") == 2
+    assert checking.get("log/0", 5) == b"records", "a range has no checksum"
+    proxy.add(Action.DAMAGE_ANSWER, "GET", "log/0")
+    with pytest.raises(Unavailable, match="the bytes that arrived are not those that S3 stored"):
+        checking.get("log/0")
+
+
+def test_damaged_upload_is_refused_and_sent_again(
+    server: str, checking: RetryingStore, proxy: FaultProxy
+) -> None:
+    proxy.add(Action.DAMAGE_BODY, "PUT", "log/0", times=1)
+    assert checking.put_if_absent("log/0", b"some records") is PutOutcome.CREATED
+    assert proxy.sent("PUT", "log/0") == 2
+    assert checking.get("log/0") == b"some records"
+
+
+def test_checksum_is_the_default_at_amazon_only(server: str) -> None:
+    assert S3Access().checks
+    assert not S3Access(endpoint_url="http://elsewhere").checks
+    assert S3Access(endpoint_url="http://elsewhere", checksum="crc32c").checks
+    with pytest.raises(InvalidConfig, match="crc32c, none"):
+        S3Access(checksum="md5")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from http.client import HTTPConnection, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from random import Random
 from typing import Any
 
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
@@ -28,6 +29,8 @@ class Action(Enum):
     LOSE_ANSWER = "forward, then close the connection without an answer"
     RESET = "forward, then reset the connection (RST) without an answer"
     CUT_ANSWER = "forward, then close the connection in the middle of the body"
+    DAMAGE_BODY = "forward with one bit of the request's body changed"
+    DAMAGE_ANSWER = "forward, then answer with one bit of the body changed"
     HOLD = "forward, and keep the answer until `released` or closed"
     IGNORE_CONDITION = "forward without If-None-Match"
     LOSE_RACES = "look for the object; if there is none, forward without If-None-Match"
@@ -46,6 +49,8 @@ class Rule:
     headers: list[tuple[str, str]] = field(default_factory=list)
 
 
+FAILURES = (Action.ANSWER, Action.FORWARD_THEN_ANSWER, Action.LOSE_ANSWER, Action.RESET)
+"""The faults that `fail_share` draws from."""
 EXPIRED = Rule(Action.ANSWER, "", status=400, code="ExpiredToken")
 
 
@@ -61,6 +66,8 @@ class FaultProxy:
         """Returns True for access keys whose requests get `ExpiredToken`."""
         self.released = threading.Event()
         self._rules: list[Rule] = []
+        self._share = 0.0
+        self._random = Random(1)
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._server: ThreadingHTTPServer | None = None
@@ -74,6 +81,11 @@ class FaultProxy:
     def add(self, action: Action, method: str, path_has: str = "", **more: Any) -> None:
         with self._lock:
             self._rules.append(Rule(action, method, path_has, **more))
+
+    def fail_share(self, share: float) -> None:
+        """Let a share of all requests fail from now on: some refused, some without an answer."""
+        with self._lock:
+            self._share = share
 
     def clear(self) -> None:
         """Drop all rules."""
@@ -120,6 +132,8 @@ class FaultProxy:
                 if rule.times > 0 and rule.method == method and rule.path_has in path:
                     rule.times -= 1
                     return rule
+            if self._share and self._random.random() < self._share:
+                return Rule(self._random.choice(FAILURES), method)
         return None
 
     def opened(self, connection: socket.socket) -> None:
@@ -174,6 +188,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if action in (Action.IGNORE_CONDITION, Action.LOSE_RACES):
             del self.headers["If-None-Match"]
+        if action is Action.DAMAGE_BODY:
+            body = _damaged(body)
         status, headers, answer = self._forward(body)
         if action is Action.HOLD:
             self.owner.released.wait(FORWARD_TIMEOUT_S)
@@ -185,6 +201,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.request.close()
         elif rule is not None and action is Action.FORWARD_THEN_ANSWER:
             self._answer_error(rule)
+        elif action is Action.DAMAGE_ANSWER:
+            self._answer(status, headers, answer, _damaged(answer))
         elif action is Action.CUT_ANSWER:
             self._answer(status, headers, answer, answer[: len(answer) // 2])
             self.close_connection = True
@@ -236,6 +254,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
         """Keep quiet."""
+
+
+def _damaged(body: bytes) -> bytes:
+    """Return bytes of the same length, with one bit changed in the middle."""
+    at = len(body) // 2
+    return body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
 
 
 @contextmanager

@@ -41,7 +41,14 @@ from sparklog.cluster.controller.liveness import Vote
 from sparklog.cluster.metadata.image import MetadataImage, at_listener
 from sparklog.cluster.metadata.records import NO_LEADER, BrokerEndpoint
 from sparklog.core.config.broker import BrokerConfig
-from sparklog.core.errors import Fenced, InvalidConfig, OutcomeUnknown, SparklogError, Unavailable
+from sparklog.core.errors import (
+    Fenced,
+    InvalidConfig,
+    OutcomeUnknown,
+    RootEmptied,
+    SparklogError,
+    Unavailable,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -313,6 +320,9 @@ class BrokerNode:
         logger.info("broker lives identity=%s address=%s", identity, self.address)
 
     async def _next_incarnation(self, why: BaseException) -> None:
+        if isinstance(why, RootEmptied):
+            await self.current_incarnation.stop()
+            raise why
         logger.warning("broker begins anew broker_id=%d because %r", self.broker_id, why)
         await self.current_incarnation.stop()
         await asyncio.sleep(RESTART_PAUSE_S)

@@ -17,6 +17,9 @@ from sparklog.log.wal.objects import WalBatch
 CHEAP_PUT_S = 0.02
 """A store that takes a put in less is a disk or near one: puts follow each other without a pause.
 Elsewhere each has its price, so they start `linger_s` apart, or with a full window."""
+UNAWAITED_LINGERS = 3
+"""Lingers of a window for which no acknowledgement waits, as with commits in memory. Its put costs
+as much as any other, and no client gains by an early one."""
 GATHERED_MAX_S = 0.01
 """The longest time between two starts of puts on such a store, while the window waits for a crowd.
 A crowd is as many batches as were under way at once of late. A batch that comes alone never waits.
@@ -35,7 +38,7 @@ way at any of these puts show how many come at once."""
 class WalLimits:
     """When a window is put."""
 
-    linger_s: float = 0.3
+    linger_s: float = 0.1
     window_bytes: int = 8 * 1024 * 1024
     forced: bool = True
     """`wal.fsync`: True if a window is on the disk before it counts."""
@@ -150,7 +153,7 @@ class WalBatcher:
         linger_s = self._limits.linger_s
         latest_s = window.since_s + linger_s
         if not window.awaited:
-            return latest_s
+            return window.since_s + UNAWAITED_LINGERS * linger_s
         took_s = self._quickest_s
         if took_s > CHEAP_PUT_S:
             return min(latest_s, self._put_s + linger_s)

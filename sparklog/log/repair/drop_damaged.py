@@ -9,15 +9,16 @@ manifest: no name of the chain is ever written twice.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from sparklog.core.errors import InvalidRequest, Unavailable
 from sparklog.core.types import UNLED_EPOCH, OffsetRange, TimestampType
 from sparklog.log.cleanup.merged_footer import MergedFooter
-from sparklog.log.cleanup.rewriter import RewritePosition, rewritten
+from sparklog.log.cleanup.rewriter import Encoding, RewritePosition, rewritten
 from sparklog.log.effects import Program, create
 from sparklog.log.manifest.change import is_published, publish_over_gap, swap
+from sparklog.log.manifest.view import PartitionView
 from sparklog.log.repair.findings import Damage, DamageKind
 from sparklog.log.repair.repair import Repair, RepairResult
 
@@ -137,21 +138,40 @@ class Dropper:
 
     def _cover(self, wanted: OffsetRange) -> Program[None]:
         view, nonces = self._found.view, self._repair.nonces()
-        epoch = max(view.leader_epoch, self._lead.leader_epoch)
         if wanted.base_offset == wanted.end_offset:  # a fence
+            epoch = max(view.leader_epoch, self._lead.leader_epoch)
             led, nonce = self._lead.led, next(nonces)
             yield from publish_over_gap(view, (), leader_epoch=epoch, led=led, nonce=nonce)
             return
-        place = RewritePosition(
-            self._layout,
-            wanted.base_offset,
-            wanted.end_offset,
-            epoch,
-            self._lead.led,
-            TimestampType.CREATE_TIME,
-        )
-        ((entry, data),) = rewritten(place, (), MergedFooter(), self._repair.encoding, nonces)
-        yield from create(self._layout.key(entry.object), data)
-        yield from publish_over_gap(
-            view, [entry], leader_epoch=entry.leader_epoch, led=self._lead.led, nonce=next(nonces)
-        )
+        yield from cover(view, wanted, self._lead, self._repair.encoding, nonces)
+
+
+def cover(
+    view: PartitionView,
+    wanted: OffsetRange,
+    lead: LeadNow,
+    encoding: Encoding,
+    nonces: Iterator[str],
+) -> Program[None]:
+    """Continue the log with an object that covers offsets and has no rows.
+
+    Args:
+        view: of the partition, which ends where `wanted` begins.
+        wanted: the offsets.
+        lead: of the partition from there on.
+        encoding: of the object.
+        nonces: two are taken.
+
+    Raises:
+        Unavailable: the log changed meanwhile: refresh the view.
+    """
+    layout = view.layout
+    epoch = max(view.leader_epoch, lead.leader_epoch)
+    place = RewritePosition(
+        layout, wanted.base_offset, wanted.end_offset, epoch, lead.led, TimestampType.CREATE_TIME
+    )
+    ((entry, data),) = rewritten(place, (), MergedFooter(), encoding, nonces)
+    yield from create(layout.key(entry.object), data)
+    yield from publish_over_gap(
+        view, [entry], leader_epoch=entry.leader_epoch, led=lead.led, nonce=next(nonces)
+    )

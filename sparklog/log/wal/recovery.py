@@ -18,7 +18,7 @@ from itertools import groupby
 from math import inf
 
 from sparklog.core.errors import DataCorrupt
-from sparklog.core.types import PartitionId
+from sparklog.core.types import OffsetRange, PartitionId
 from sparklog.log.effects import Program
 from sparklog.log.layout import WalLayout
 from sparklog.log.manifest.view import PartitionView
@@ -70,7 +70,9 @@ def by_partition(windows: Iterable[WalObject]) -> Mapping[PartitionId, tuple[Wal
     return {partition: tuple(batches) for partition, batches in found.items()}
 
 
-def recover_batches(tails: Sequence[SealedTail], view: PartitionView) -> tuple[WalBatch, ...]:
+def recover_batches(
+    tails: Sequence[SealedTail], view: PartitionView, gaps: list[OffsetRange] | None = None
+) -> tuple[WalBatch, ...]:
     """Return the batches of a partition in the sealed logs beyond the end of its own log, in order.
 
     A leader appends only after all batches that it found at its election. So earlier epochs end
@@ -79,6 +81,7 @@ def recover_batches(tails: Sequence[SealedTail], view: PartitionView) -> tuple[W
     Args:
         `tails`: of every broker that led the partition since its last known flush, in any order.
         `view`: of the partition, read after all of `tails`.
+        `gaps`: for repair only: gets the missing offsets, which are an error otherwise.
 
     Raises:
         DataCorrupt: records are missing, or one epoch has two for the same offset.
@@ -96,7 +99,9 @@ def recover_batches(tails: Sequence[SealedTail], view: PartitionView) -> tuple[W
             continue
         if batch.base_offset >= limits[batch.leader_epoch]:
             continue
-        if batch.base_offset != end:
+        if gaps is not None and batch.base_offset > end:
+            gaps.append(OffsetRange(end, batch.base_offset))
+        elif batch.base_offset != end:
             raise _apart(batch, view, end)
         kept.append(batch)
         end = end_offset

@@ -218,6 +218,11 @@ class WalWriter:
         return self._next - 1 - self.acknowledged
 
     @property
+    def trimmed(self) -> int:
+        """Return the sequence below which names may have been deleted."""
+        return self._trimmed
+
+    @property
     def trimmable(self) -> int:
         """Return the number of names that the acknowledgement of one more window would release."""
         return min(self._flushed_end, self.acknowledged) - self._trimmed

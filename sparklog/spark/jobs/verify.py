@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID
 from sparklog.log.repair.drop_damaged import Dropper, LeadNow
 from sparklog.log.repair.repair import Repair, Repairer, RepairResult
 from sparklog.log.repair.verify import Findings, examine
+from sparklog.log.repair.wal_damage import DamagedWal
 from sparklog.spark.jobs.arguments import JobParser, add_dry_run, add_upkeep_options, log_root
 from sparklog.spark.jobs.job import MENDED, OpenSession
 from sparklog.spark.jobs.partition_tasks import (
@@ -38,6 +40,7 @@ from sparklog.spark.jobs.partition_tasks import (
 from sparklog.spark.jobs.progress import JobProgress, StageSampler, bytes_text, watched
 from sparklog.spark.jobs.report import UpkeepReport, total_of
 from sparklog.spark.jobs.session import WAITING_JVM
+from sparklog.spark.jobs.verify_wals import damaged_wals, drop_wal_ranges, with_stakes
 from sparklog.store.background_io import threads_of, throttled_by_priority
 
 _RANGE = re.compile(r"([A-Za-z0-9._-]{1,249}):(\d{1,9}):(\d{1,19})-(\d{1,19})")
@@ -147,16 +150,20 @@ def verify(job: VerifyJob, open_session: OpenSession, progress: JobProgress) -> 
     Raises:
         SparklogError: a topic does not exist. PySparkException: Spark.
     """
-    works, problems = _works(job)
+    works, problems, damaged = _works(job)
     spark = open_session(WAITING_JVM)
     progress.start()
     with watched(progress, StageSampler(spark)):
         answers = run_tasks(spark, job.root, works, verified_by(job))
-    return verify_report(job, [_judged(a) for a in answers], progress.elapsed_s(), problems)
+    judged = with_stakes([_judged(a) for a in answers], damaged)
+    return verify_report(job, judged, progress.elapsed_s(), problems)
 
 
-def _works(job: VerifyJob) -> tuple[list[PartitionWork], list[str]]:
-    """Return what to look at; the registry alone when it cannot be read."""
+def _works(job: VerifyJob) -> tuple[list[PartitionWork], list[str], list[DamagedWal]]:
+    """Return what to look at, problems, and damaged write-ahead logs.
+
+    The work is the registry alone when that cannot be read.
+    """
     registry = PartitionWork(METADATA_TOPIC, METADATA_TOPIC_ID, 0, {})
     with open_log(job.root) as log:
         snapshots = run_protocol(snapshot_records(), log.store)
@@ -167,13 +174,15 @@ def _works(job: VerifyJob) -> tuple[list[PartitionWork], list[str]]:
             if job.topics or job.drops:
                 raise
             problem = f"only the registry was looked at, it cannot be read: {error}"
-            return [registry], [*problems, problem]
-    if job.drops:
-        return _drop_works(job, image), problems
+            return [registry], [*problems, problem], []
+        if job.drops:
+            given_up = drop_wal_ranges(log, image, _ranges(job), dry_run=job.dry_run)
+            return _drop_works(job, image, given_up), problems, []
+        damaged = damaged_wals(log, image)
     works = with_pins(work_on(chosen_topics(image, job.topics)), snapshots)
     if job.topics:
-        return works, problems
-    return [registry, *works, *_pinned_works(snapshots, works)], problems
+        return works, problems, damaged
+    return [registry, *works, *_pinned_works(snapshots, works)], problems, damaged
 
 
 def _pinned_works(
@@ -190,20 +199,30 @@ def _pinned_works(
     return with_pins(found.values(), snapshots)
 
 
-def _drop_works(job: VerifyJob, image: MetadataImage) -> list[PartitionWork]:
-    """Return the partitions of which something is given up."""
+def _ranges(job: VerifyJob) -> dict[tuple[str, int], list[OffsetRange]]:
+    """Return the ranges to give up, by topic and partition."""
+    ranges: defaultdict[tuple[str, int], list[OffsetRange]] = defaultdict(list)
+    for one in job.drops:
+        ranges[one.topic, one.partition].append(OffsetRange(one.base_offset, one.end_offset))
+    return dict(ranges)
+
+
+def _drop_works(
+    job: VerifyJob, image: MetadataImage, given_up: Collection[tuple[str, int]]
+) -> list[PartitionWork]:
+    """Return the partitions of which something is given up; `given_up`: done by the driver."""
     topics = chosen_topics(image, sorted({one.topic for one in job.drops}))
+    wanted = _ranges(job)
     found = []
     for work in work_on(topics):
-        ranges = [
-            [one.base_offset, one.end_offset]
-            for one in job.drops
-            if (one.topic, one.partition) == (work.topic, work.partition)
-        ]
-        if ranges:
+        ranges = wanted.get((work.topic, work.partition))
+        if (work.topic, work.partition) in given_up:
+            found.append(work)
+        elif ranges:
             lead = _lead(image.topics[work.topic], work.partition)
-            found.append(replace(work, details={"drops": ranges, "lead": asdict(lead)}))
-    if len(found) < len({(one.topic, one.partition) for one in job.drops}):
+            drops = [[one.base_offset, one.end_offset] for one in ranges]
+            found.append(replace(work, details={"drops": drops, "lead": asdict(lead)}))
+    if len(found) < len(wanted):
         raise InvalidRequest("--drop-damaged names a partition that its topic does not have")
     return found
 
@@ -224,7 +243,7 @@ class _Verify:
         with ThreadPoolExecutor(threads_of(READ_THREADS), "sparklog-verify") as pool:
             found = self._look(log, work, pool)
             done: list[RepairResult] = []
-            if found.damages and self._job.changes:
+            if found.damages and (self._job.repair or work.details.get("drops")):
                 done = self._repair(log, work, found, pool)
                 found = self._look(log, work, pool) if done and not self._job.dry_run else found
             elif work.details.get("drops"):

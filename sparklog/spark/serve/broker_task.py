@@ -37,7 +37,7 @@ from typing import Any
 from sparklog.broker.runtime.diagnostics import LOG_VARIABLE, start_diagnostics
 from sparklog.broker.runtime.identity import Ready
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
-from sparklog.core.errors import InvalidRequest, SparklogError
+from sparklog.core.errors import InvalidRequest, RootEmptied, SparklogError
 from sparklog.spark.jobs.low_priority import gave_way
 from sparklog.spark.serve.broker_plan import BrokerPlan
 from sparklog.spark.serve.control_channel import ControlChannel, say
@@ -81,7 +81,7 @@ FAILED = "failed"
 KILLED = "killed"
 """Its process, or the executor's, was killed: the task has reported nothing."""
 REFUSED = "refused"
-"""The settings are wrong: trying again would end the same."""
+"""The settings are wrong, or the root was emptied: a new try would end the same, or worse."""
 
 
 def task_of(plan: BrokerPlan) -> Callable[[Iterable[int]], Iterator[tuple[str, str]]]:
@@ -121,7 +121,7 @@ def run_broker(plan: BrokerPlan) -> tuple[str, str]:
             plan.entry(plan.root, settings, stop=stop, ready=ready, note=note)
         outcome, message = DRAINED, ""
         line.tell({"event": "drained"})
-    except InvalidRequest as error:
+    except (InvalidRequest, RootEmptied) as error:
         outcome, message = REFUSED, str(error)
     except (SparklogError, OSError) as error:
         outcome, message = FAILED, _words(error)

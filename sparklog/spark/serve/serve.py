@@ -215,7 +215,9 @@ class _Launcher:
                 self._upkeep.give_way(brokers_wait=self._serving.waits)
             if self._serving.refused:
                 self.drain()
-                raise InvalidRequest("a broker refuses its settings: see its line above")
+                raise InvalidRequest(
+                    "a broker refuses its settings, or its root was emptied: see its line above"
+                )
             if not _alive(self._context):
                 raise Unavailable("Spark has ended, and its brokers with it; see Spark's log")
 

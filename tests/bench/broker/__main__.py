@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from tests.bench.broker.measures.acl_checks import guarded_cluster, measure_acl_checks
-from tests.bench.broker.measures.bill import CONFIGS, measure_bill
+from tests.bench.broker.measures.bill import FEW_PUTS, measure_bill
 from tests.bench.broker.measures.consuming import measure_consuming
 from tests.bench.broker.measures.failover import measure_failover
 from tests.bench.broker.measures.failover_s3 import measure_failover_s3
@@ -63,14 +63,14 @@ def measure(run: Run[BrokerPlan]) -> None:
         ):
             run.take("acls", measure_acl_checks, guarded, free, plan, results)
     if run.wants("bill") and "sparklog" in run.systems:
-        with sparklog_cluster(work / "bill", SLOW_LAUNCHER, *CONFIGS) as ours:
+        with sparklog_cluster(work / "bill", SLOW_LAUNCHER, *FEW_PUTS) as ours:
             run.take("bill", measure_bill, ours, plan, results)
     if run.wants("slow-store") and "sparklog" in run.systems:
         with sparklog_cluster(work / "slow", SLOW_LAUNCHER) as ours:
             run.take("slow-store", measure_slow_store, ours, plan, results)
     if run.wants("s3") and "sparklog" in run.systems:
         with cluster_on_s3(work / "on-s3") as ours:
-            run.take("s3", measure_s3, ours, plan, results)
+            run.take("s3", measure_s3, ours, work / "on-folder", plan, results)
     if run.wants("idle"):
         with clusters(run.systems, work / "idle") as sides:
             for side in sides:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -43,7 +45,8 @@ from sparklog.log.tail.to_segment import build_flush
 from sparklog.protocol.records.control import EndTransactionMarker, encode_end_transaction
 from sparklog.spark.jobs.partition_tasks import with_pins, work_on
 from sparklog.spark.jobs.retain import RetainJob, retained_by, with_unpublished
-from sparklog.store.base import PutOutcome
+from sparklog.store.base import Data, PutOutcome
+from sparklog.store.delegating_store import DelegatingStore
 from sparklog.store.memory import MemoryStore
 from tests.harness.log_records import numbered
 from tests.harness.wire_batches import placed, produced
@@ -131,6 +134,55 @@ def test_snapshot_is_readable_after_merge_and_deletion(log: Log, clock: ManualCl
     assert read(log, "first") == kept
     assert len(read(log, "merged")) == 13
     assert len(read(log, "later")) == 1
+
+
+class ReplacedStore(DelegatingStore):
+    """A store in which another process replaces the snapshot right before its deletion."""
+
+    def delete_if(self, key: str, data: bytes) -> bool:
+        later = replace(decode(data, "s"), timestamp_ms=7)
+        self._store.delete(key)
+        self._store.put_if_absent(key, encode(later))
+        return super().delete_if(key, data)
+
+
+def test_late_drop_spares_a_newer_snapshot_of_the_name(log: Log, clock: ManualClock) -> None:
+    made(log, clock)
+    kept = read(log)
+    with pytest.raises(InvalidRequest, match="another snapshot got the name meanwhile"):
+        drop_snapshot(ReplacedStore(log.store), "s")
+    assert len(stored(log, PINS)) == 2
+    retain(log, clock)
+    assert read(log) == kept
+
+
+class CreationCounter(MemoryStore):
+    """Counts how often each name was created."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__("counted", clock)
+        self.created: Counter[str] = Counter()
+
+    def put_if_absent(self, key: str, data: Data) -> PutOutcome:
+        outcome = super().put_if_absent(key, data)
+        self.created[key] += outcome is PutOutcome.CREATED
+        return outcome
+
+
+def test_no_name_is_created_again_after_retention_deleted_it(clock: ManualClock) -> None:
+    store = CreationCounter(clock)
+    log = Log(store, clock=clock)
+    deleted = 0
+    for topic in range(3):
+        log.create_topic("t", 1, {"retention.bytes": "0"})
+        for number in range(4):
+            log.partition("t", 0).append([numbered(3 * number, 3)])
+            made(log, clock, f"s{topic}-{number}")
+            drop_snapshot(store, f"s{topic}-{number}")
+            deleted += retain(log, clock)
+        log.delete_topic("t")
+    assert deleted >= 9
+    assert max(store.created.values()) == 1
 
 
 def strays(log: Log, clock: ManualClock, topic_id: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -154,6 +155,16 @@ def test_lost_answer_may_have_written() -> None:
     translated = REQUEST.unanswered(requests.ReadTimeout("silence"))
     assert isinstance(translated, LostAnswer)
     assert translated.unsettled
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_withdrawn_right_is_unavailable_and_a_missing_one_is_not(status: int) -> None:
+    first, later = (
+        replace(REQUEST, granted=one).answered(status, "Denied") for one in (False, True)
+    )
+    assert isinstance(first, InvalidConfig)
+    assert isinstance(later, Unavailable)
+    assert "refuses what it allowed before" in str(later)
 
 
 def test_azure_access_reads_variables_and_connection_strings() -> None:

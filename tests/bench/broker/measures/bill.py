@@ -1,9 +1,9 @@
 """Puts per GiB that producers send, counted by the brokers themselves, at few and many partitions.
 
 Counted at a fixed rate until everything is in segments on storage. The puts of the root take as
-long as on S3, because the number of batches that share a put depends on that. The write-ahead log's
-puts depend on time and bytes, not on partitions. More partitions cost a segment each per
-`flush.ms`. A longer `flush.ms` costs the memory for its records.
+long as on S3, because the number of batches that share a put depends on that. Puts start 300 ms
+apart. The write-ahead log's puts depend on time and bytes, not on partitions. More partitions cost
+a segment each per `flush.ms`. A longer `flush.ms` costs the memory for its records.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ RATE_MB = 50.0
 FLUSH_MS = 60_000
 CONFIGS = ("--config", f"tail.bytes={GIB}")
 """So that memory is not what ends a segment."""
+FEW_PUTS = (*CONFIGS, "--config", "wal.linger.ms=300")
+"""The price of a put matters more than 200 ms."""
 FEW_PARTITIONS = 100
 FEW_LIMIT = 350.0
 MANY_LIMIT = 1000.0

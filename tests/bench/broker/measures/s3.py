@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.bench.broker.distant_broker import OTHER_S, PUT_S
+from tests.bench.broker.distant_broker import OTHER_S, PUT_S, PUT_SPREAD, SPREAD_VARIABLE
 from tests.bench.broker.measures.bill import CONFIGS, FLUSH_MS, RATE_MB, RECORD_BYTES
+from tests.bench.broker.measures.consuming import consume
 from tests.bench.broker.measures.producing import MB, new_topic, produce_librdkafka
 from tests.bench.broker.measures.slow_store import SlowStore, measure_slow_store
 from tests.bench.broker.plan import BrokerPlan
@@ -21,19 +22,20 @@ from tests.bench.common.clusters import sparklog_cluster
 from tests.bench.common.plan import GIB
 from tests.bench.common.results import Measure, Results
 from tests.bench.common.sparklog_side import SparklogSide, total
-from tests.bench.common.targets import CostAtMostPeer
+from tests.bench.common.targets import CostAtMostPeer, RateTimesPeer
 from tests.harness.store_servers import s3_environment, versitygw
 
 LAUNCHER = (sys.executable, "-m", "tests.bench.broker.distant_serve")
 BUCKET = "bench"
 S3 = SlowStore(
     "S3",
-    f"versitygw, puts {PUT_S * 1000:.0f} ms, others {OTHER_S * 1000:.0f} ms",
+    f"versitygw, puts {PUT_S * 1000:.0f} ms (p99 88), others {OTHER_S * 1000:.0f} ms",
     rate_mb=150,
     p99_ms=200,
     memory_p99_ms=15,
     java_mb=2,
 )
+FOLDER_SIDE = "sparklog on a folder"
 GROUP = "S3 requests per GiB"
 DOLLARS = {"put": 0.005 / 1000, "list": 0.005 / 1000, "get": 0.0004 / 1000, "head": 0.0004 / 1000}
 """S3's list prices; deletes are free."""
@@ -53,17 +55,40 @@ def cluster_on_s3(work: Path) -> Iterator[SparklogSide]:
             LAUNCHER,
             *CONFIGS,
             root=f"s3://{BUCKET}/log",
-            environment=s3_environment(port),
+            environment={**s3_environment(port), SPREAD_VARIABLE: str(PUT_SPREAD)},
         ) as side,
     ):
         yield side
 
 
-def measure_s3(side: SparklogSide, plan: BrokerPlan, results: Results) -> None:
-    """Measure rates and waiting times, then count requests."""
+def measure_s3(side: SparklogSide, work: Path, plan: BrokerPlan, results: Results) -> None:
+    """Measure rates, waiting times and history, and count requests; `work` is for a folder."""
     measure_slow_store(side, plan, results, S3)
+    with sparklog_cluster(work) as folder:
+        _read_history(side, folder, plan, results)
     for partitions in plan.bill_partitions[:2]:
         _count(side, partitions, plan, results)
+
+
+def _read_history(
+    side: SparklogSide, folder: SparklogSide, plan: BrokerPlan, results: Results
+) -> None:
+    """Read the same records from segments on S3 and in a folder, in turn."""
+    measure = Measure(
+        f"consume {plan.large.label}, history", "MB/s", (RateTimesPeer(FOLDER_SIDE, 0.8),), S3.group
+    )
+    topics: list[tuple[str, SparklogSide, str]] = []
+    for name, one in ((side.name, side), (FOLDER_SIDE, folder)):
+        topic = new_topic(one, plan.partitions, 3)
+        produce_librdkafka(one, topic, plan.large.records, plan.large.value_bytes)
+        one.await_history(topic)
+        topics.append((name, one, topic))
+    for number in range(1, plan.rounds + 1):
+        for name, one, topic in topics:
+            seconds = consume(one, topic, plan.partitions, plan.large.records)
+            results.add(measure, name, plan.large.total_bytes / seconds / MB, number)
+    for _, one, topic in topics:
+        one.drop(topic)
 
 
 def _count(side: SparklogSide, partitions: int, plan: BrokerPlan, results: Results) -> None:

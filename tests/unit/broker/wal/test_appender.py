@@ -400,7 +400,7 @@ def puts_before_and_in_a_stall(seed: int) -> tuple[int, int]:
     return puts[1] - puts[0], puts[2] - puts[1]
 
 
-def test_batches_without_a_waiter_gather_for_the_linger() -> None:
+def test_batches_without_a_waiter_gather_for_three_lingers() -> None:
     world = World()
     world.objects.faults = StoreFaults(latency_s=0.002)
 
@@ -410,7 +410,7 @@ def test_batches_without_a_waiter_gather_for_the_linger() -> None:
         sink = Sink(0)
         for _ in range(10):
             sink.append(appender, awaited=False)
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.07)
         assert sink.told == []
         await asyncio.sleep(0.1)
         assert sink.told == [10]

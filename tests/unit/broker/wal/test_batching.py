@@ -12,6 +12,7 @@ from sparklog.broker.wal.batching import (
     GATHERED_MAX_S,
     PUTS_REMEMBERED,
     RETURN_SHARE,
+    UNAWAITED_LINGERS,
     WalBatcher,
     WalLimits,
     WalWindow,
@@ -55,7 +56,7 @@ def test_first_awaited_batch_is_put_at_once() -> None:
 
 
 def test_batch_without_a_waiter_lingers() -> None:
-    assert WalBatcher(LIMITS).due_s(_window(awaited=0, lingering=1)) == 10.25
+    assert WalBatcher(LIMITS).due_s(_window(awaited=0, lingering=1)) == 10.75
 
 
 def test_a_full_window_waits_for_nothing() -> None:
@@ -137,4 +138,5 @@ def test_no_window_is_due_later_than_its_linger(
         pace.put(_window(batches), put_s)
     for batches, _ in puts[::2]:
         pace.acknowledged(_window(batches), acknowledged_s)
-    assert pace.due_s(window) <= window.since_s + LIMITS.linger_s
+    lingers = 1 if window.awaited else UNAWAITED_LINGERS
+    assert pace.due_s(window) <= window.since_s + lingers * LIMITS.linger_s

@@ -7,8 +7,16 @@ from collections.abc import Sequence
 import pytest
 
 from sparklog.cluster.log import Log
+from sparklog.cluster.metadata.image import PartitionState
 from sparklog.cluster.named_snapshots import create_snapshot, drop_snapshot
 from sparklog.core.errors import InvalidRequest
+from sparklog.log.effects import run
+from sparklog.log.layout import WalLayout
+from sparklog.log.manifest.refresh import refresh
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.partition.leader_append import take_leadership
+from sparklog.log.wal.objects import WalBatch, WalHeader, WalKind, encode
+from sparklog.log.wal.sealing import seal
 from sparklog.spark.jobs import verify
 from sparklog.spark.jobs.partition_tasks import PartitionAnswer
 from sparklog.spark.jobs.report import UpkeepReport
@@ -19,8 +27,10 @@ from sparklog.spark.jobs.verify import (
     verified_by,
     verify_report,
 )
+from sparklog.spark.jobs.verify_wals import with_stakes
 from sparklog.store.memory import MemoryStore
 from tests.harness.log_records import numbered
+from tests.harness.wire_batches import produced
 
 ROOT = ("--root", "memory://x")
 
@@ -61,7 +71,7 @@ def run_job(log: Log, monkeypatch: pytest.MonkeyPatch, *words: str) -> UpkeepRep
     job = parsed(*words)
     monkeypatch.setattr(verify, "open_log", lambda root: log)
     monkeypatch.setattr(Log, "close", lambda self: None)
-    works, problems = verify._works(job)
+    works, problems, damaged = verify._works(job)
     answers = []
     for work in works:
         try:
@@ -69,7 +79,7 @@ def run_job(log: Log, monkeypatch: pytest.MonkeyPatch, *words: str) -> UpkeepRep
         except InvalidRequest as error:
             answer = PartitionAnswer(work.topic, work.partition, {}, str(error))
         answers.append(verify._judged(answer))
-    return verify_report(job, answers, 1.0, problems)
+    return verify_report(job, with_stakes(answers, damaged), 1.0, problems)
 
 
 @pytest.fixture
@@ -149,3 +159,52 @@ def test_snapshots_of_deleted_topics_are_verified_too(
 def test_root_without_a_log_is_not_reported_as_sound(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidRequest, match="no log under this root"):
         run_job(Log(MemoryStore("no log")), monkeypatch)
+
+
+WAL = WalLayout(1, "a" * 32)
+
+
+def led_with_a_lost_window(log: Log) -> None:
+    """Leave a log whose second window is gone: it had offsets 10 and 11 of t-0."""
+    topic = log.topic("t")
+
+    def batch(base_offset: int) -> WalBatch:
+        made = produced([1_000] * 2, base_offset=base_offset, leader_epoch=1)
+        return WalBatch(topic.topic_id, 0, base_offset, 1, bytes(made.data))
+
+    windows = {0: [], 1: [batch(8)], 3: [batch(12)]}
+    for sequence, batches in windows.items():
+        kind = WalKind.WINDOW if sequence else WalKind.REGISTRATION
+        header = WalHeader(kind, sequence, 0, "1" * 32, acknowledged=sequence - 1)
+        log.store.put_if_absent(WAL.key(sequence), encode(WAL, header, batches))
+    for layout in topic.layouts():
+        view = run(refresh(PartitionView(layout)), log.store)
+        run(take_leadership(view, 1, "2" * 32), log.store)
+    run(seal(WAL, "3" * 32), log.store)
+    name = WAL.folder.removeprefix("wal/").rstrip("/")
+    state = PartitionState((1,), (1,), 1, 2, recovering=True, wals=(name,))
+    log._decide(lambda _: [state.record(topic.topic_id, 0)])
+
+
+def test_lost_window_is_named_and_given_up_with_its_offsets(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    led_with_a_lost_window(log)
+    report = run_job(log, monkeypatch, "--topic", "t")
+    (failed,) = report.failures
+    assert (failed.topic, failed.partition) == ("t", 0)
+    assert "offsets 10 to 12 are lost; they were acknowledged" in failed.error
+    assert f"--drop-damaged t:0:10-12 object={WAL.key(2)} problem=it is missing" in failed.error
+    planned = run_job(log, monkeypatch, "--drop-damaged", "t:0:10-12", "--dry-run")
+    assert planned.failures == []
+    assert len(run_job(log, monkeypatch, "--topic", "t").failures) == 1
+    assert run_job(log, monkeypatch, "--drop-damaged", "t:0:10-12").failures == []
+    assert run_job(log, monkeypatch, "--topic", "t").failures == []
+    view = log.partition("t", 0).view()
+    assert [(e.base_offset, e.end_offset, e.rows) for e in view.entries] == [
+        (0, 4, 4),
+        (4, 8, 4),
+        (8, 10, 2),
+        (10, 12, 0),
+        (12, 14, 2),
+    ]
