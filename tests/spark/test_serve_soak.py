@@ -49,7 +49,11 @@ def test_brokers_survive_lost_executors_and_workers(tmp_path: Path) -> None:
         with SparklogCluster(tmp_path / "serve", *options, program=program) as cluster:
             assert len({executor_of(cluster, broker) for broker in (1, 2, 3)}) == 3
             client = busy_client(cluster)
-            assert query(cluster, connect_port) >= 100
+            (shown,) = [one["address"] for one in cluster.seen if one["event"] == "connect"]
+            token = shown.partition("/;")[2]
+            assert token.startswith("token=")
+            local = f"sc://localhost:{connect_port}"
+            assert query(cluster, f"{local}/;{token}") >= 100
             os.kill(executor_of(cluster, 2), signal.SIGKILL)
             cluster.until("ready", broker=2)
             lost = parent_of(executor_of(cluster, 1))
@@ -57,7 +61,9 @@ def test_brokers_survive_lost_executors_and_workers(tmp_path: Path) -> None:
             os.kill(lost, signal.SIGKILL)
             cluster.until("ready", broker=1)
             assert parent_of(executor_of(cluster, 1)) != lost, "it is back on another worker"
-            assert query(cluster, connect_port) >= 100
+            assert query(cluster, f"{local}/;{token}") >= 100
+            with pytest.raises(AssertionError, match="No authentication token provided"):
+                query(cluster, local)
             client.stop()
             check(cluster, client)
             cluster.process.send_signal(signal.SIGTERM)
@@ -115,10 +121,10 @@ def check(cluster: SparklogCluster, client: PlainClient) -> None:
     assert out_of_order(found) == 0
 
 
-def query(cluster: SparklogCluster, connect_port: int) -> int:
+def query(cluster: SparklogCluster, address: str) -> int:
     """Count the topic in the brokers' own application; returns how many records there are."""
     answer = subprocess.run(
-        [sys.executable, "-c", QUERY, f"sc://127.0.0.1:{connect_port}", cluster.root],
+        [sys.executable, "-c", QUERY, address, cluster.root],
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,

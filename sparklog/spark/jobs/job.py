@@ -95,12 +95,15 @@ class SparkStart:
             self._has_started(self._session.sparkContext)
         return self._session
 
-    def context(self, conf: Mapping[str, str]) -> SparkContext:
+    def context(
+        self, conf: Mapping[str, str], secrets: Mapping[str, str] | None = None
+    ) -> SparkContext:
         """Return the context alone, started with some configuration.
 
-        A session has its JVM load Spark SQL, which takes a start of brokers three seconds.
+        A session has its JVM load Spark SQL, which takes a start of brokers three seconds. The
+        JVM gets `secrets` after its start, so the list of processes does not show them.
         """
-        context = job_context(self._name, conf, self._log())
+        context = job_context(self._name, conf, self._log(), secrets)
         self._has_started(context)
         return context
 
@@ -257,9 +260,20 @@ def job_session(name: str, conf: Mapping[str, str], log: Path | None = None) -> 
     return builder.getOrCreate()
 
 
-def job_context(name: str, conf: Mapping[str, str], log: Path | None = None) -> SparkContext:
-    """Return the context of a job without a session, with settings as `job_session`'s."""
+def job_context(
+    name: str,
+    conf: Mapping[str, str],
+    log: Path | None = None,
+    secrets: Mapping[str, str] | None = None,
+) -> SparkContext:
+    """Return the context of a job without a session, with settings as `job_session`'s.
+
+    The JVM gets `secrets` after its start, unless Spark's files have them.
+    """
     settings = _job_settings(conf, log)
+    files = SparkConf()
+    late = secrets or {}
+    settings |= {key: value for key, value in late.items() if not files.contains(key)}
     return SparkContext.getOrCreate(SparkConf().setAppName(name).setAll(list(settings.items())))
 
 

@@ -49,6 +49,7 @@ from sparklog.spark.serve.console_lines import Telling, brokers_text, compiling,
 from sparklog.spark.serve.control_channel import ControlServer
 from sparklog.spark.serve.job import JOBS_STOP_TIMEOUT_S, ServeJob, ServeReport
 from sparklog.spark.serve.spark_secrets import (
+    CONNECT_TOKEN,
     CONNECT_VARIABLE,
     authenticated_conf,
     connect_address,
@@ -90,18 +91,22 @@ def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, SparkStart, JobProgres
             telling = Telling(progress, as_json=job.json)
             progress.start()
             token: dict[str, str] = {}
+            late: dict[str, str] = {}
             if own is not None:
                 conf = conf_of_folder(conf, own)
                 if job.connect_port is not None:
                     token = connect_token(SYSTEM_ENTROPY)
                 _start_spark(conf, own, telling, token)
                 conf |= authenticated_conf(SYSTEM_ENTROPY)
-            context = spark.context(conf)
+            elif job.connect_port is not None:
+                token = connect_token(SYSTEM_ENTROPY)
+                late = {CONNECT_TOKEN: token[CONNECT_VARIABLE]} if token else {}
+            context = spark.context(conf, late)
             # Before the folder goes that its executors work in.
             stack.callback(spark.stop)
             telling.say(started(progress.elapsed_s(), job.broker_ids))
-            if job.connect_port is not None and own is not None:
-                telling.say(connect_address(job.connect_port, token.get(CONNECT_VARIABLE)))
+            if job.connect_port is not None:
+                telling.say(_connect_notice(context, job.connect_port, master, token))
             server = _Launcher(job, entry, context, master, progress, telling)
             jvm_end = stack.enter_context(JvmShutdown(context, _end_timeout_s(job)))
             with StopRequest() as request:
@@ -135,6 +140,18 @@ def _start_spark(
         compile_kernels()
     telling.say(starting(conf["spark.master"], folder.log))
     start_quiet_jvm(conf, folder, secrets)
+
+
+def _connect_notice(
+    context: SparkContext, port: int, master: str, secrets: Mapping[str, str]
+) -> Notice:
+    """Return the notice about Spark Connect. The user's own token goes before ours."""
+    conf, token = context.getConf(), secrets.get(CONNECT_VARIABLE)
+    is_ours = conf.get(CONNECT_TOKEN, token) == token
+    host = "localhost"
+    if cluster_in_one_machine(master) is None:
+        host = conf.get(DRIVER_HOST, host) or host
+    return connect_address(port, token if is_ours else None, host)
 
 
 def _end_timeout_s(job: ServeJob) -> int:

@@ -17,6 +17,8 @@ from sparklog.spark.serve.state import Notice
 
 CONNECT_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 """Spark's own, which clients in Python read, too."""
+CONNECT_TOKEN: Final = "spark.connect.authenticate.token"  # noqa: S105 - a name
+"""The setting for a JVM that runs already."""
 
 
 def authenticated_conf(entropy: Entropy) -> dict[str, str]:
@@ -35,8 +37,8 @@ def connect_token(entropy: Entropy) -> dict[str, str]:
     return {CONNECT_VARIABLE: new_nonce(entropy)}
 
 
-def connect_address(port: int, token: str | None) -> Notice:
+def connect_address(port: int, token: str | None, host: str = "localhost") -> Notice:
     """Return the notice where Spark Connect is reached; the token is the user's own if None."""
-    address = f"sc://localhost:{port}" + (f"/;token={token}" if token else "")
+    address = f"sc://{host}:{port}" + (f"/;token={token}" if token else "")
     text = f"Spark Connect takes queries at {address}"
     return Notice(text, {"event": "connect", "text": text, "address": address})
