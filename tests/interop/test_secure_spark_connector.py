@@ -40,7 +40,7 @@ read = spark.readStream.format("kafka").options(**options).option("subscribe", s
 stream = (
     read.option("startingOffsets", "earliest").load().select("value")
     .writeStream.format("kafka").options(**options).option("topic", target)
-    .option("checkpointLocation", folder + "/checkpoint").trigger(processingTime="500 ms").start()
+    .option("checkpointLocation", folder + "/checkpoint").trigger(processingTime="1 second").start()
 )
 for number in range(rounds):
     values = spark.range(number * rows, (number + 1) * rows).selectExpr("string(id) AS value")
