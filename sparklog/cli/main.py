@@ -73,6 +73,7 @@ COMMANDS = {
     "tokens": Command("tokens", "Create, list, renew and expire delegation tokens."),
     "acls": Command("acls", "List, add and remove access control lists."),
     "iam-policy": Command("iam_policy", "Print the least AWS policy for what ACLs grant."),
+    "pipeline": Command("pipeline", "Keep tables and topics up to date from topics, by Spark."),
     "registry": Command("registry", "Serve a schema registry with Confluent's REST API."),
     "serve": Command("serve", "Run brokers as tasks of a Spark application."),
     "run": Command("run", "Run one of the jobs of jobs/ in a Spark of this machine."),

@@ -45,6 +45,7 @@ BOUNDS: Final = {
     "sparklog/spark/jobs/produce_rows.py": "lines within `json_text`'s size and depth",
     "sparklog/spark/materialize/rows.py": "bounds of `json_text` and `avro_limits`",
     "sparklog/spark/materialize/schemas.py": "`avro_limits`, as for Avro without ids",
+    "sparklog/spark/pipeline/debezium.py": "size and depth of `json_text`",
     "sparklog/spark/schedule/file.py": "the operator's own schedule",
 }
 RUNS_ITS_OWN: Final = {

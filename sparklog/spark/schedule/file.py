@@ -6,7 +6,7 @@ catch_up_hours = 24             # likewise
 at_once = 1                     # jobs that one application runs at a time
 
 [jobs.nightly-retention]
-kind = "retain"                 # compact, materialize, retain or verify
+kind = "retain"                 # compact, materialize, pipeline, retain or verify
 cron = "30 2 * * *"
 arguments = ["--orphan-hours", "48"]
 

@@ -1,0 +1,1 @@
+"""Lasting queries: projects of Spark Declarative Pipelines with topics as sources and sinks."""
