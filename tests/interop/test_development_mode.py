@@ -53,6 +53,22 @@ def create(brokers: BrokerProcesses, partitions: int) -> str:
     return name
 
 
+def test_log_lines_lead_from_a_leader_back_to_the_request(brokers: BrokerProcesses) -> None:
+    create(brokers, PARTITIONS)
+    appended = re.compile(
+        r"metadata appended end_offset=(\d+) .*causes=\[CREATE_TOPICS id=\d+ client="
+    )
+
+    def leads_back() -> bool:
+        text = "".join(broker.log for broker in brokers.brokers)
+        ends = appended.findall(text)
+        return any(
+            re.search(rf"leading \d+ .* cause=\[metadata end_offset={end}\]", text) for end in ends
+        )
+
+    eventually(leads_back, "a leader's line names what its request appended", DEADLINE_S)
+
+
 def test_first_record_of_a_new_partition_needs_no_retry(
     brokers: BrokerProcesses,
 ) -> None:

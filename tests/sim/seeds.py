@@ -148,10 +148,10 @@ def with_changing_rights(seed: int) -> SimPlan:
 
     Faults end brokers and connections. A broker that is paused or cut off does not know better.
     """
+    plan = plan_of(seed)
     faults = ("kill", "kill-all", "stop", "stop-all", "break-connections")
-    return replace(
-        plan_of(seed), producers=1, pause_s=0.5, guarded=True, storm_s=15.0, faults=faults
-    )
+    survived = tuple(fault for fault in faults if fault not in plan.spare)
+    return replace(plan, producers=1, pause_s=0.5, guarded=True, storm_s=15.0, faults=survived)
 
 
 @dataclass(frozen=True)

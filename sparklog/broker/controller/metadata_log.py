@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from sparklog.broker.runtime.cause import Cause, caused_by, current_cause
 from sparklog.broker.runtime.environment import Environment
 from sparklog.broker.runtime.log_limiter import RateLimitedLog
 from sparklog.broker.runtime.metadata_access import Decision
@@ -43,6 +45,8 @@ logger = logging.getLogger(__name__)
 LAYOUT = PartitionLayout(METADATA_TOPIC, METADATA_TOPIC_ID, 0)
 TAIL_SEGMENTS_MAX = 32
 LOST_RACES_MAX = 1000
+CAUSES_MAX = 10
+"""Of one append, in its log line."""
 DAMAGE_PAUSE_S = 2.0
 """The pause after a look at a damaged log: its caller looks again at once."""
 
@@ -56,6 +60,7 @@ class _PendingChange:
 
     decision: Decision
     done: asyncio.Future[MetadataImage]
+    cause: Cause | None
 
 
 class MetadataLog:
@@ -126,7 +131,8 @@ class MetadataLog:
                 is damaged (METADATA-LOG-4).
             OutcomeUnknown: it may have been appended; decide again, and it is seen if so.
         """
-        asked = _PendingChange(decision, asyncio.get_running_loop().create_future())
+        done = asyncio.get_running_loop().create_future()
+        asked = _PendingChange(decision, done, current_cause())
         self._asked.append(asked)
         try:
             async with self._lock:
@@ -181,6 +187,7 @@ class MetadataLog:
                         one.done.set_result(self.image)
                 if records:
                     self.appended()
+                    self._log_appended(records, decided)
                 return
         raise Unavailable(f"lost too many races for the metadata log. races={LOST_RACES_MAX}")
 
@@ -217,6 +224,19 @@ class MetadataLog:
         else:
             await self._read_on(view)
         return True
+
+    def _log_appended(self, records: list[Record], decided: list[_PendingChange]) -> None:
+        """Log what was appended and why: other brokers' lines name the offset as their cause."""
+        kinds = Counter(type(record).__name__.removesuffix("Record") for record in records)
+        causes = dict.fromkeys(str(one.cause) for one in decided if one.cause is not None)
+        text = "; ".join(list(causes)[:CAUSES_MAX]) or "the broker itself"
+        with caused_by(None):  # the line has all causes, not only that of the task that appends
+            logger.info(
+                "metadata appended end_offset=%d records=%s causes=[%s]",
+                self.image.end_offset,
+                dict(kinds),
+                text,
+            )
 
     def _draft(self, records: list[Record]) -> SegmentBuilder:
         batch = normalized(codec.encode(records), self._environment.clock.now_ms())

@@ -27,6 +27,7 @@ from sparklog.broker.network.client_login import LOGIN_APIS, ClientLogin
 from sparklog.broker.network.connection_limits import host_of
 from sparklog.broker.network.request_time import RequestTime
 from sparklog.broker.network.service import FailedLogin, ListenerAccess, Service
+from sparklog.broker.runtime.cause import RequestCause, set_cause
 from sparklog.broker.runtime.log_limiter import kind_of
 from sparklog.broker.runtime.request import (
     UNTHROTTLED,
@@ -408,6 +409,7 @@ class Connection(asyncio.Protocol):
         self._advance()
 
     async def _work(self, exchange: InFlightRequest, work: Awaitable[Any]) -> None:
+        set_cause(RequestCause(exchange.header, self._host))
         try:
             time = exchange.time
             if time is None:

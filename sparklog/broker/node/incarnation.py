@@ -23,6 +23,7 @@ from sparklog.broker.controller.peer_checks import PeerChecks
 from sparklog.broker.coordinator.groups import GroupCoordinator
 from sparklog.broker.coordinator.transaction_services import TransactionServices
 from sparklog.broker.node.replicas import Replicas
+from sparklog.broker.runtime.cause import MetadataCause, caused_by
 from sparklog.broker.runtime.environment import Environment, TaskScope
 from sparklog.broker.runtime.identity import Identity
 from sparklog.broker.runtime.metrics import BrokerMetrics
@@ -204,7 +205,8 @@ class Incarnation:
     def _changed(self, image: MetadataImage) -> None:
         """Apply a new image (INCARNATION-3). Never raises: any part that decides may call it."""
         try:
-            self._apply(image)
+            with caused_by(MetadataCause(image.end_offset)):
+                self._apply(image)
         except Exception as error:
             logger.exception("metadata cannot be taken in identity=%s", self.identity)
             self._end(error)

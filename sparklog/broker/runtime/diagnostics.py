@@ -13,10 +13,12 @@ import signal
 from collections.abc import Mapping
 from typing import Final
 
+from sparklog.broker.runtime.cause import CauseFilter
 from sparklog.core.errors import InvalidConfig
 
 LOG_VARIABLE: Final = "SPARKLOG_LOG"
-LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
+LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s%(cause)s"
+"""`cause` is a field of `CauseFilter`."""
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _PACKAGE: Final = "sparklog"
 _EVERYTHING: Final = ""
@@ -55,7 +57,10 @@ def start_diagnostics(log_level: str, environment: Mapping[str, str]) -> None:
         InvalidConfig: see `parse_log_levels`.
     """
     levels = parse_log_levels(environment.get(LOG_VARIABLE, ""))
-    logging.basicConfig(level=levels.pop(_EVERYTHING, log_level), format=LOG_FORMAT)
+    handler = logging.StreamHandler()
+    handler.addFilter(CauseFilter())
+    level = levels.pop(_EVERYTHING, log_level)
+    logging.basicConfig(level=level, format=LOG_FORMAT, handlers=[handler])
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
     faulthandler.register(signal.SIGUSR1, file=_STDERR, all_threads=True)
