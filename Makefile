@@ -59,7 +59,7 @@ soak: setup ## run the tests that take minutes on purpose
 
 ##@ Measure it
 .PHONY: bench
-bench: bench-log bench-broker bench-groups bench-jobs ## run every benchmark
+bench: bench-log bench-broker bench-groups bench-jobs bench-sql ## run every benchmark
 
 .PHONY: bench-log
 bench-log: setup ## compare with Kafka's Spark connector and with Parquet (ARGS=--quick)
@@ -76,6 +76,10 @@ bench-groups: setup ## compare groups and transactions with Kafka's (ARGS="--qui
 .PHONY: bench-jobs
 bench-jobs: setup ## compare upkeep jobs with Kafka's cleaner and connector (ARGS="--quick --only compaction")
 	@$(BIN)/python -m tests.bench.jobs $(ARGS)
+
+.PHONY: bench-sql
+bench-sql: setup ## compare SQL over a topic with DuckDB on Parquet and Spark SQL (ARGS="--quick --only queries")
+	@$(BIN)/python -m tests.bench.sql $(ARGS)
 
 .PHONY: bench-start
 bench-start: setup ## time a start of three brokers, and count its processor seconds (ARGS="--rounds 5")

@@ -37,6 +37,17 @@ class Command:
     module: str
     summary: str
     package: str = "sparklog.cli.commands"
+    without_pandas: bool = False
+    """PyArrow imports pandas wherever it is installed, which takes a third of a start."""
+
+
+class WithoutPandas:
+    """Lets imports of pandas fail, as where it is not installed."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Raise ModuleNotFoundError for pandas; leave other modules to others."""
+        if name == "pandas":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 class CommandModule(Protocol):
@@ -54,8 +65,8 @@ COMMANDS = {
     "configs": Command("configs", "Show and change the settings of topics and brokers."),
     "produce": Command("produce", "Append each line of standard input to a topic."),
     "consume": Command("consume", "Print the records of topics, and follow them."),
-    "sql": Command("sql", "Run a query over topics."),
-    "get": Command("get", "Print the newest value of a key."),
+    "sql": Command("sql", "Run a query over topics.", without_pandas=True),
+    "get": Command("get", "Print the newest value of a key.", without_pandas=True),
     "find": Command("find", "Print the records of one key."),
     "get-offsets": Command("get_offsets", "Print offsets of partitions, also by time."),
     "delete-records": Command("delete_records", "Delete the oldest records of partitions."),
@@ -96,6 +107,8 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
+    if argv is None and given and given[0] in COMMANDS and COMMANDS[given[0]].without_pandas:
+        sys.meta_path.insert(0, WithoutPandas())
     try:
         code = _dispatch(given)
         sys.stdout.flush()

@@ -9,12 +9,12 @@ unchanged.
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
+from sparklog.core.byte_text import readable_bytes
 from sparklog.core.terminal_text import printable, printable_bytes, printable_json
 
 
@@ -87,9 +87,4 @@ def say(message: str) -> None:
 
 def readable(data: bytes | None) -> str | dict[str, str] | None:
     """Return bytes for JSON: a string if they are UTF-8, else `{"base64": …}`."""
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode("ascii")}
+    return None if data is None else readable_bytes(data)

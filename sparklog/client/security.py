@@ -109,6 +109,19 @@ def process_security() -> SecuritySettings:
     return read_client_file(Path(path), CONFIG_VARIABLE)[0] if path else NO_SECURITY
 
 
+def with_login(settings: Mapping[str, str], name: str, password: str) -> dict[str, str]:
+    """Return a client's settings with a user and a password instead of those it has."""
+    protocol = settings.get("security.protocol", "PLAINTEXT").upper()
+    kept = {n: text for n, text in settings.items() if not n.startswith("sasl.")}
+    return {
+        **kept,
+        "security.protocol": protocol if protocol.startswith("SASL_") else f"SASL_{protocol}",
+        "sasl.mechanism": settings.get("sasl.mechanism", "SCRAM-SHA-512"),
+        "sasl.username": name,
+        "sasl.password": password,
+    }
+
+
 def split_security(settings: Mapping[str, str]) -> tuple[SecuritySettings, dict[str, str]]:
     """Return the settings of TLS and SASL, and all others.
 

@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Protocol
 
+from sparklog.client.security import with_login
 from sparklog.console.broker_view import BrokerView
 from sparklog.console.cluster_view import ClusterView
 from sparklog.console.resources import ConsoleRole
 from sparklog.console.root_view import RootView
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
-from sparklog.core.errors import SaslAuthenticationFailed
-from sparklog.security.sasl.credentials import ScramMechanism, new_credential
+from sparklog.security.sasl.password_check import PasswordCheck
 
 COOKIE: Final = "sparklog_console"
 IDLE_S: Final = 8 * 3600.0
@@ -62,9 +62,6 @@ class Logins(Protocol):
         """Return the user. Raises SaslAuthenticationFailed: a wrong name or password."""
 
 
-_WRONG: Final = "the user or the password is wrong"
-
-
 class RootLogins:
     """Users of the log under a root: their SCRAM credentials, and roles of the command line."""
 
@@ -74,16 +71,11 @@ class RootLogins:
         """Use the users of `view`; one without a role is a viewer."""
         self._view = view
         self._roles = dict(roles)
-        self._decoy = new_credential(ScramMechanism.SHA_512, new_nonce(entropy), entropy)
+        self._check = PasswordCheck(lambda: view.image().scram_credentials, entropy)
 
     def log_in(self, name: str, password: str) -> ConsoleUser:
         """Return the user. Raises SaslAuthenticationFailed: a wrong name or password."""
-        known = self._view.image().scram_credentials.get(name, {})
-        mechanism, credential = next(
-            iter(sorted(known.items(), reverse=True)), (ScramMechanism.SHA_512, self._decoy)
-        )
-        if not credential.proves(mechanism, password) or not known:
-            raise SaslAuthenticationFailed(_WRONG)
+        self._check.check(name, password)
         return ConsoleUser(name, self._roles.get(name, ConsoleRole.VIEWER), self._view)
 
 
@@ -93,21 +85,12 @@ class BrokerLogins:
     def __init__(self, bootstrap: str, settings: Mapping[str, str], most: ConsoleRole) -> None:
         """Log in with these settings, where each user's name and password take the place."""
         self._bootstrap = bootstrap
-        protocol = settings.get("security.protocol", "PLAINTEXT").upper()
-        secure = protocol if protocol.startswith("SASL_") else f"SASL_{protocol}"
-        kept = {n: t for n, t in settings.items() if not n.startswith("sasl.")}
-        mechanism = settings.get("sasl.mechanism", "SCRAM-SHA-512")
-        self._settings = {
-            **kept,
-            "security.protocol": secure,
-            "sasl.mechanism": mechanism,
-        }
+        self._settings = dict(settings)
         self._most = most
 
     def log_in(self, name: str, password: str) -> ConsoleUser:
         """Return the user. Raises SaslAuthenticationFailed; Unavailable: no broker answers."""
-        own = {"sasl.username": name, "sasl.password": password}
-        view = BrokerView(self._bootstrap, {**self._settings, **own})
+        view = BrokerView(self._bootstrap, with_login(self._settings, name, password))
         try:
             with view.brokers_admin() as admin:
                 admin.brokers()

@@ -7,11 +7,12 @@ policy allows the console's own files only, so markup that escaped its quotes co
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sparklog.core.web_requests import LOOPBACK_NAMES, named_host
 
 ASSET_SECONDS: Final = 3600
 POLICY: Final = (
@@ -27,7 +28,7 @@ HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+LOOPBACK: Final = LOOPBACK_NAMES
 
 
 class WebGuard:
@@ -54,7 +55,7 @@ class WebGuard:
                 headers.setdefault("Cache-Control", cached)
             await send(message)
 
-        host = urlsplit(f"//{Headers(scope=scope).get('host', '')}").hostname or ""
+        host = named_host(Headers(scope=scope).get("host", ""))
         if self._hosts and host not in self._hosts:
             refused = PlainTextResponse(
                 "The console does not serve this host name; start it with --host NAME.\n", 421

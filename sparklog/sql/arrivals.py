@@ -8,7 +8,7 @@ whole table for a moment, so the rows of a batch are the answer for its records.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -16,6 +16,7 @@ import pyarrow.dataset as ds
 from sparklog.core.bounded_json import parse_json
 from sparklog.core.errors import InvalidRequest, SparklogError
 from sparklog.core.types import TopicPartition
+from sparklog.sql.arrived import SourceRecord
 from sparklog.sql.columns import stored_columns
 from sparklog.sql.engine import DecodeRules, Query, QueryLimits
 from sparklog.sql.filters import condition_of
@@ -28,6 +29,16 @@ if TYPE_CHECKING:
 SCAN: Final = "PYTHON_ARROW_SCAN"
 STATELESS: Final = frozenset({SCAN, "PROJECTION", "FILTER", "UNNEST"})
 """DuckDB's operators that need one record at a time."""
+
+
+class ArrivalSource(Protocol):
+    """Partitions that are followed."""
+
+    def ready(self, records_max: int | None) -> Iterator[SourceRecord]:
+        """Yield the records that are ready, at most `records_max`."""
+
+    def wait(self, at_most_s: float | None) -> None:
+        """Wait for more records, at most `at_most_s`."""
 
 
 class ArrivalQuery(Query):
@@ -48,6 +59,8 @@ class ArrivalQuery(Query):
         """
         super().__init__(topics, text, limits, rules)
         tables = self._statement.tables
+        if not tables:
+            self._check_names()
         if len(tables) != 1 or tables[0].moment != PRESENT or self._statement.explains:
             raise InvalidRequest("a query over arriving records is a SELECT from one topic")
         self.topic: Final = tables[0].topic
@@ -85,6 +98,14 @@ class ArrivalQuery(Query):
     def _scanned(self, table: TopicTable) -> ds.Dataset:
         self._arriving.append(ArrivingRows(table))
         return self._arriving[-1]
+
+    def _check_names(self) -> None:
+        """Raise UnknownTopicOrPartition for the name of no topic, as DuckDB finds it."""
+        try:
+            with self._converting():
+                self._opened().execute(f"EXPLAIN {self._statement.sql}")
+        finally:
+            self.close()
 
     def _stored(self) -> Iterator[Iterable[str]]:
         for table in self._arriving:

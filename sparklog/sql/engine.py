@@ -157,6 +157,8 @@ class Query(Closeable):
     def _results(self) -> Iterator[pa.RecordBatch]:
         with self._converting():
             connection = self._opened()
+            if self._scans.stopped.is_set():  # DuckDB forgets an interrupt before a statement
+                raise RuntimeError("stopped")
             if self._statement.explains:
                 yield self._explained(connection)
                 return
@@ -329,7 +331,11 @@ def _connect(limits: QueryLimits) -> DuckDBPyConnection:
     if limits.threads is not None:
         config["threads"] = limits.threads
     connection = duckdb.connect(":memory:", config=config)
-    for setting in ("python_enable_replacements = false", "TimeZone = 'UTC'"):
+    for setting in (
+        "python_enable_replacements = false",
+        "TimeZone = 'UTC'",
+        "enable_progress_bar = false",
+    ):
         connection.execute(f"SET {setting}")
     return connection
 

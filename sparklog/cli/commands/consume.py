@@ -18,7 +18,6 @@ from sparklog.cli.console.record_sources import (
     LogFollower,
     RecordSource,
     SnapshotSource,
-    SourceRecord,
     Start,
 )
 from sparklog.cli.console.topic_filter import matching_topics
@@ -36,6 +35,7 @@ from sparklog.client.values import EARLIEST, LATEST
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import InvalidRequest, UnknownTopicOrPartition
 from sparklog.log.segment.unread_batches import Unread
+from sparklog.sql.arrived import SourceRecord
 
 READ_THREADS = 8
 SETTLE_EVERY_S = 5.0

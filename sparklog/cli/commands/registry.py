@@ -6,6 +6,7 @@ from sparklog.cli.arguments import Arguments, CommandParser, whole_number
 from sparklog.cli.output import Output, say
 from sparklog.cli.schemas import schema_log
 from sparklog.cli.target import add_log_options
+from sparklog.core.web_requests import LOOPBACK_NAMES, is_loopback, open_socket, url_of
 from sparklog.registry.registry import SchemaRegistry
 
 _PORT = 8081
@@ -37,9 +38,7 @@ def configure(parser: CommandParser) -> None:
 def run(args: Arguments, output: Output) -> int:
     """Serve until the process gets a signal to end."""
     from sparklog.registry.http.server import (  # noqa: PLC0415 - of the extra `registry`
-        LOOPBACK,
         check_libraries,
-        open_socket,
         serve_forever,
     )
 
@@ -48,12 +47,11 @@ def run(args: Arguments, output: Output) -> int:
         registry = SchemaRegistry(log)
         subjects = registry.query(lambda state: len(state.subjects))
         listening = open_socket(args.host, args.port)
-        host = f"[{args.host}]" if ":" in args.host else args.host
-        url = f"http://{host}:{listening.getsockname()[1]}"
+        url = url_of(args.host, listening)
         output.put(f"Schema registry at {url}", {"url": url, "subjects": subjects})
         output.flush()
-        is_local = host in LOOPBACK
+        is_local = is_loopback(args.host)
         if not is_local:
             say("note: the registry has no login; whoever reaches the port may change schemas")
-        serve_forever(registry, [listening], LOOPBACK if is_local else ())
+        serve_forever(registry, [listening], LOOPBACK_NAMES if is_local else ())
     return 0

@@ -16,13 +16,15 @@ from sparklog.cli.console.arrival_printer import print_arrivals
 from sparklog.cli.console.line_reader import LineRecord
 from sparklog.cli.console.query_thread import QueryThread
 from sparklog.cli.console.record_sinks import LineSink, TopicAppender
-from sparklog.cli.console.result_output import FORMATS, json_value, result_output
+from sparklog.cli.console.result_output import FORMATS, result_output
+from sparklog.cli.console.sql_server import add_serve_options, serve
 from sparklog.cli.output import Output, say
 from sparklog.cli.query_target import add_query_options, add_registry_option, opened_topics
 from sparklog.cli.target import add_log_options, bootstrap_of, client_settings_of
 from sparklog.log.segment.unread_batches import Unread
 from sparklog.sql.arrivals import ArrivalQuery
 from sparklog.sql.engine import DecodeRules, Query, QueryLimits
+from sparklog.sql.result_values import json_value
 from sparklog.sql.topics import TopicReader
 
 _EPILOG = """
@@ -30,6 +32,7 @@ A topic is a table; sparklog/docs/SQL.md has the columns. Examples:
   sparklog sql "SELECT partition, count(*) FROM orders GROUP BY ALL"
   sparklog sql "SELECT offset, value FROM orders WHERE key = 'ann'"
   sparklog sql "SELECT carrier, avg(dep_delay) FROM json.flights GROUP BY carrier"
+  sparklog sql --serve 8099
   sparklog sql "EXPLAIN SELECT * FROM orders WHERE offset > 1000"
 """
 _SIZE: Final = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.IGNORECASE)
@@ -39,7 +42,9 @@ _POWERS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 def configure(parser: CommandParser) -> None:
     """Declare the options."""
     parser.epilog = _EPILOG
-    parser.add_argument("statement", metavar="STATEMENT", help="SELECT, DESCRIBE, SHOW or EXPLAIN")
+    parser.add_argument(
+        "statement", metavar="STATEMENT", nargs="?", help="SELECT, DESCRIBE, SHOW or EXPLAIN"
+    )
     parser.add_argument(
         "--output", choices=FORMATS, default=None, help="how to print rows (default table)"
     )
@@ -73,6 +78,7 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument(
         "--from-beginning", action="store_true", help="with --follow: start at the first record"
     )
+    add_serve_options(parser)
     add_query_options(parser)
     add_registry_option(parser)
     add_log_options(parser)
@@ -84,6 +90,8 @@ def run(args: Arguments, output: Output) -> int:
     limits = QueryLimits(timeout_s=args.timeout, memory_bytes=args.memory, rows_max=args.max_rows)
     unread = Unread.PASS_OVER if args.skip_unreadable else Unread.FAIL
     rules = DecodeRules(strict=args.decode_errors == "fail", unread=unread)
+    if args.serve is not None:
+        return serve(args, output, limits, rules)
     if args.follow:
         return _follow(args, output, form, limits, rules)
     with opened_topics(args) as topics, Query(topics, args.statement, limits, rules) as query:
@@ -126,6 +134,10 @@ def byte_size(text: str) -> int:
 
 
 def _form(args: Arguments) -> str:
+    if (args.statement is None) == (args.serve is None):
+        raise UsageError("give a statement, or --serve [HOST:]PORT")
+    if args.serve is not None and (args.output or args.file or args.to_topic or args.follow):
+        raise UsageError("--serve prints no rows; leave out --output, --file, --to-topic, --follow")
     if args.json and args.output not in (None, "json"):
         raise UsageError("--json and --output say different formats; use one")
     if args.to_topic is not None and (args.output or args.json):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from sparklog.cli.arguments import Arguments
@@ -44,14 +44,43 @@ def print_arrivals(
 def opened_source(
     args: Arguments, topics: TopicReader, query: ArrivalQuery
 ) -> Iterator[RecordSource]:
-    """Open the topic of a query at its end, or at its start with `--from-beginning`.
+    """Open the topic of a query at its end, or at its start with `--from-beginning`."""
+    with followed_topic(
+        topics,
+        query,
+        EARLIEST if args.from_beginning else LATEST,
+        bootstrap_of(args),
+        client_settings_of(args),
+        asks_brokers=not args.flushed_only,
+    ) as source:
+        yield source
+
+
+@contextmanager
+def followed_topic(
+    topics: TopicReader,
+    query: ArrivalQuery,
+    start: int,
+    bootstrap: str | None,
+    settings: Mapping[str, str],
+    *,
+    asks_brokers: bool = True,
+) -> Iterator[RecordSource]:
+    """Open the topic of a query at EARLIEST or LATEST.
 
     Records of a topic that brokers lead come from the brokers, also if a root is given.
+
+    Args:
+        topics: with the topic.
+        query: names the topic, and the columns to read.
+        start: EARLIEST or LATEST.
+        bootstrap: brokers; None finds those of a root.
+        settings: TLS and SASL for the brokers.
+        asks_brokers: False reads only what is in the storage of a root.
     """
-    start = EARLIEST if args.from_beginning else LATEST
     committed_only = topics.committed_only
-    settings = client_settings_of(args)
-    bootstrap = bootstrap_of(args) or _leading_brokers(args, topics.log, query.topic, settings)
+    if bootstrap is None and asks_brokers:
+        bootstrap = _leading_brokers(topics.log, query.topic, settings)
     if not bootstrap:
         log = topics.log
         assert log is not None, "there is a root or there are brokers"
@@ -74,9 +103,9 @@ def opened_source(
         yield source
 
 
-def _leading_brokers(args: Arguments, log: Log | None, topic: str, settings: dict[str, str]) -> str:
+def _leading_brokers(log: Log | None, topic: str, settings: Mapping[str, str]) -> str:
     """Return the brokers of a topic under a root that brokers lead, or '' for none."""
-    if log is None or args.flushed_only:
+    if log is None:
         return ""
     image = log.refresh()
     if not any(state.leader >= 0 for state in log.topic(topic).partition_states):

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from sparklog.cli.console.record_sources import SourceRecord, Start, checked_start
+from sparklog.cli.console.record_sources import Start, checked_start
 from sparklog.client.consumer import RECORDS_AT_ONCE, Consumer, Record
 from sparklog.client.values import EARLIEST, LATEST, ListedOffset
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import SparklogError, Unavailable, UnknownTopicOrPartition
 from sparklog.core.types import TopicPartition
 from sparklog.log.schema import read_schema
+from sparklog.sql.arrived import SourceRecord
 
 if TYPE_CHECKING:
     from sparklog.client.admin import Admin

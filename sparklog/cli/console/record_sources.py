@@ -32,18 +32,11 @@ from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.partition_log import PartitionLog
 from sparklog.log.partition.read_committed import TransactionOutcomes
 from sparklog.log.segment.unread_batches import Unread
+from sparklog.sql.arrived import SourceRecord
 from sparklog.store.base import ObjectNotFound, ObjectStore
 
 Start = int
 """An offset, or EARLIEST or LATEST."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceRecord:
-    """Some records of one partition."""
-
-    topic_partition: TopicPartition
-    batch: pa.RecordBatch
 
 
 class RecordSource(Protocol):

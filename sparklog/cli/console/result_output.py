@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Callable, Iterator, Sequence
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
-from uuid import UUID
 
 import pyarrow as pa
 
 from sparklog.cli.arguments import UsageError
-from sparklog.cli.output import Output, readable
+from sparklog.cli.output import Output
+from sparklog.sql.result_values import csv_bytes, json_value, shaped_rows, text_value
 
 FORMATS: Final = ("table", "csv", "json", "parquet")
 TABLE_ROWS: Final = 1_000
@@ -70,7 +65,7 @@ class TableOutput:
                 self._output.line(f"{row['explain_key']}:\n{row['explain_value']}")
             return
         for at in range(0, max(1, batch.num_rows), TABLE_ROWS):
-            self._rows(batch.schema.names, list(_rows(batch.slice(at, TABLE_ROWS), _cell)))
+            self._rows(batch.schema.names, list(shaped_rows(batch.slice(at, TABLE_ROWS), _cell)))
 
     def _rows(self, names: Sequence[str], rows: list[list[str]]) -> None:
         shows_names = not self._widths and bool(rows)
@@ -102,13 +97,8 @@ class CsvOutput:
 
     def put(self, batch: pa.RecordBatch) -> None:
         """Write the rows of a batch."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        if not self._has_names:
-            writer.writerow(batch.schema.names)
-            self._has_names = True
-        writer.writerows(_rows(batch, lambda value: "" if value is None else _text(value)))
-        self._output.raw(text.getvalue().encode("utf-8", "surrogateescape"))
+        self._output.raw(csv_bytes(batch, names=not self._has_names))
+        self._has_names = True
 
     def finish(self) -> None:
         """Do nothing: every row is written."""
@@ -125,7 +115,7 @@ class JsonOutput:
     def put(self, batch: pa.RecordBatch) -> None:
         """Write the rows of a batch."""
         names = batch.schema.names
-        for row in _rows(batch, json_value):
+        for row in shaped_rows(batch, json_value):
             self._output.document(dict(zip(names, row, strict=True)))
 
     def finish(self) -> None:
@@ -154,49 +144,6 @@ class ParquetOutput:
             self._writer.close()
 
 
-def json_value(value: Any) -> Any:
-    """Return a value of a result as JSON has it; bytes that are not UTF-8 become base64."""
-    match value:
-        case None | bool() | int() | float() | str():
-            return value
-        case bytes():
-            return readable(value)
-        case dict():
-            return {str(key): json_value(one) for key, one in value.items()}
-        case list() | tuple():
-            return [json_value(one) for one in value]
-        case datetime() | date() | time():
-            return value.isoformat()
-        case Decimal():
-            return int(value) if value == value.to_integral_value() else float(value)
-        case UUID() | timedelta():
-            return str(value)
-    return str(value)
-
-
-def _rows(batch: pa.RecordBatch, shape: Callable[[Any], Any]) -> Iterator[list[Any]]:
-    columns = [[shape(value) for value in column.to_pylist()] for column in batch.columns]
-    return (list(row) for row in zip(*columns, strict=True))
-
-
 def _cell(value: Any) -> str:
-    text = "null" if value is None else _text(value).replace("\n", " ").replace("\t", " ")
+    text = "null" if value is None else text_value(value).replace("\n", " ").replace("\t", " ")
     return text if len(text) <= WIDTH_MAX else f"{text[: WIDTH_MAX - 1]}…"
-
-
-def _text(value: Any) -> str:
-    match value:
-        case str():
-            return value
-        case bytes():
-            try:
-                return value.decode()
-            except UnicodeDecodeError:
-                return "\\x" + value.hex()
-        case bool():
-            return str(value).lower()
-        case datetime():
-            return value.isoformat(sep=" ")
-        case dict() | list():
-            return json.dumps(json_value(value), ensure_ascii=False)
-    return str(value)

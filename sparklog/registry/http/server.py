@@ -12,8 +12,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sparklog.core.errors import InvalidConfig, OutcomeUnknown, SparklogError
+from sparklog.core.web_requests import EncodedPath, named_host
 from sparklog.registry.http import api
 from sparklog.registry.http.request import BODY_BYTES_MAX, ApiRequest
+from sparklog.registry.http.serving import serve_application
 from sparklog.registry.model import refusal
 from sparklog.registry.model.refusal import RegistryRefused
 from sparklog.registry.model.schema import compact_json
@@ -34,14 +36,6 @@ ACCEPTED: Final = frozenset(
     }
 )  # fmt: skip
 DEFAULT_PORT: Final = 8081
-IDLE_S: Final = 60
-CONNECTIONS_MAX: Final = 500
-"""Connections beyond it get 503."""
-BACKLOG: Final = 128
-
-LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
-"""Hosts that requests to a loopback address name. A page in a browser that has a name of its own
-lead there names another one."""
 
 Routes = Mapping[str, Mapping[str, api.Handler]]
 
@@ -71,21 +65,6 @@ ROUTES: Final[Routes] = {
     "/mode": {"GET": api.mode, "PUT": api.put_mode, "DELETE": api.delete_mode},
     "/mode/{subject}": {"GET": api.mode, "PUT": api.put_mode, "DELETE": api.delete_mode},
 }
-
-
-class EncodedPath:
-    """Routes by the path as it was sent, so that a subject may have an encoded slash."""
-
-    def __init__(self, app: Any) -> None:
-        """Wrap an ASGI application."""
-        self._app = app
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one connection's request."""
-        if scope["type"] == "http":
-            raw = scope.get("raw_path") or scope["path"].encode()
-            scope = {**scope, "path": raw.decode("latin-1")}
-        await self._app(scope, receive, send)
 
 
 def application(registry: SchemaRegistry, hosts: Collection[str] = ()) -> Starlette:
@@ -131,9 +110,8 @@ def _unquoted(path: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_host(request: Request, hosts: Collection[str]) -> None:
-    given = request.headers.get("host", "").lower()
-    name = given if given.endswith("]") else given.rpartition(":")[0] or given
-    if hosts and name not in hosts:
+    given = request.headers.get("host", "")
+    if hosts and named_host(given) not in hosts:
         raise RegistryRefused(403, f"HTTP 403 Forbidden: another host is named: {given[:200]!r}")
 
 
@@ -178,40 +156,11 @@ async def _failed(request: Request, error: Exception) -> Response:
     return _response(500, {"error_code": 500, "message": "Internal Server Error"})
 
 
-def open_socket(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; port 0 takes a free one.
-
-    Raises:
-        OSError: the address is in use, or not this machine's.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        made.bind((host, port))
-        made.listen(BACKLOG)
-    except OSError:
-        made.close()
-        raise
-    return made
-
-
 def serve_forever(
     registry: SchemaRegistry, listening: Sequence[socket.socket], hosts: Collection[str] = ()
 ) -> None:
     """Serve until a signal to end; requests that have begun are finished. See `application`."""
-    import uvicorn  # noqa: PLC0415 - of the extra `registry`
-
-    config = uvicorn.Config(
-        application(registry, hosts),
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        limit_concurrency=CONNECTIONS_MAX,
-        timeout_keep_alive=IDLE_S,
-        timeout_graceful_shutdown=10,
-    )
-    uvicorn.Server(config).run(sockets=list(listening))
+    serve_application(application(registry, hosts), listening)
 
 
 def check_libraries() -> None:

@@ -20,7 +20,8 @@ from confluent_kafka.schema_registry import (
 from confluent_kafka.schema_registry import ServerConfig as ClientConfig
 
 from sparklog.cluster.log import Log
-from sparklog.registry.http.server import CONTENT_TYPE, LOOPBACK, application, open_socket
+from sparklog.core.web_requests import LOOPBACK_NAMES, open_socket
+from sparklog.registry.http.server import CONTENT_TYPE, application
 from sparklog.registry.registry import SchemaRegistry
 from sparklog.registry.schema_log import RootSchemaLog
 from sparklog.store.memory import MemoryStore
@@ -38,7 +39,7 @@ def url() -> Iterator[str]:
     """Serve a registry from a thread of this process."""
     registry = SchemaRegistry(RootSchemaLog(Log(MemoryStore("http"))))
     listening = open_socket("127.0.0.1", 0)
-    app = application(registry, LOOPBACK)
+    app = application(registry, LOOPBACK_NAMES)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     thread = Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()

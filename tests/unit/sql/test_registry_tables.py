@@ -19,9 +19,10 @@ import uvicorn
 from sparklog.cluster.log import Log, open_log
 from sparklog.core.errors import InvalidConfig, InvalidRequest, Unavailable
 from sparklog.core.types import TopicPartition
+from sparklog.core.web_requests import LOOPBACK_NAMES, open_socket
 from sparklog.registry import decisions
 from sparklog.registry.http.client import RemoteSchemas
-from sparklog.registry.http.server import LOOPBACK, application, open_socket
+from sparklog.registry.http.server import application
 from sparklog.registry.model.schema import SubjectVersion, read_content
 from sparklog.registry.registry import SchemaRegistry
 from sparklog.registry.schema_log import RootSchemaLog
@@ -198,7 +199,7 @@ def test_arriving_values_are_decoded(log: Log) -> None:
 @pytest.fixture
 def url(log: Log) -> Iterator[str]:
     listening = open_socket("127.0.0.1", 0)
-    app = application(SchemaRegistry(RootSchemaLog(log)), LOOPBACK)
+    app = application(SchemaRegistry(RootSchemaLog(log)), LOOPBACK_NAMES)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     thread = Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
