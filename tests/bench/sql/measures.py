@@ -82,7 +82,7 @@ def measure_arrivals(run: Run[SqlPlan], folder: Path) -> None:
     root = (folder / "arrivals").as_uri()
     with SparklogCluster(brokers=1, root=root) as cluster:
         cluster.topic("arrivals", partitions=1)
-        statement = "SELECT offset, text(value) AS n FROM arrivals WHERE length(value) > 0"
+        statement = "SELECT offset, text(value) AS n FROM arrivals WHERE octet_length(value) > 0"
         with (
             open_log(root) as log,
             RootTopics(log) as topics,
