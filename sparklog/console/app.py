@@ -9,6 +9,7 @@ CONSOLE-4: Every response has the strict policy of `web_guard`: no inline script
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -30,8 +31,15 @@ from sparklog.console.console_errors import (
     LoginNeeded,
     problem_of,
 )
-from sparklog.console.export import EXPORT_PARAMETERS, RunningExport, export_body
+from sparklog.console.export import (
+    EXPORT_PARAMETERS,
+    PieceQueue,
+    RunningExport,
+    export_body,
+    read_export,
+)
 from sparklog.console.live_tail import tail_events
+from sparklog.console.oidc import PARAMETER_MAX, PENDING_S
 from sparklog.console.openapi import API_PREFIX, TOKEN_HEADER, openapi_document
 from sparklog.console.page_templates import STATIC, new_environment
 from sparklog.console.record_pages import DECODER, SNAPSHOT, find_record
@@ -42,16 +50,24 @@ from sparklog.console.resources import (
     FieldSpec,
     PageResource,
 )
+from sparklog.console.result_files import (
+    MEDIA_TYPES,
+    RESULT_PARAMETERS,
+    SUFFIXES,
+    write_result,
+)
 from sparklog.console.sessions import (
     COOKIE,
     CREDENTIAL_TEXT_MAX,
     ConsoleSession,
     ConsoleSessions,
     ConsoleUser,
+    ProviderLogins,
 )
 from sparklog.console.site import ALL_CHANGES, ALL_PAGES, NAVIGATION
 from sparklog.console.web_guard import WebGuard
 from sparklog.core.bounded_json import parse_json
+from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.errors import InvalidJson, InvalidRequest, SaslAuthenticationFailed, Unavailable
 from sparklog.core.terminal_text import printable
 
@@ -62,6 +78,7 @@ THREADS: Final = 16
 TAILS: Final = 8
 EXPORTS: Final = 4
 DONE_COOKIE: Final = "sparklog_done"
+PROVIDER_COOKIE: Final = "sparklog_login"
 DONE_TEXT_MAX: Final = 500
 FAILED_LOGIN_S: Final = 1.0
 FIELDS_MAX: Final = 50
@@ -104,11 +121,14 @@ class ConsoleApp:
         routes: list[Route | Mount] = [
             Mount("/static", StaticFiles(directory=STATIC), name="static"),
             Route("/login", self._guarded(self._login), methods=["GET", "POST"]),
+            Route("/login/provider", self._guarded(self._to_provider)),
+            Route("/login/callback", self._guarded(self._from_provider)),
             Route("/logout", self._guarded(self._logout), methods=["POST"]),
             Route(f"{API_PREFIX}/session", self._guarded(self._session)),
             Route(f"{API_PREFIX}/openapi.json", self._guarded(self._described)),
             Route(f"{API_PREFIX}/topics/{{topic}}/tail", self._guarded(self._tail)),
             Route(f"{API_PREFIX}/topics/{{topic}}/export", self._guarded(self._export)),
+            Route(f"{API_PREFIX}/sql/export", self._guarded(self._export_result)),
             Route(
                 "/topics/{topic}/partitions/{partition}/records/{offset}/{part}",
                 self._guarded(self._download),
@@ -135,7 +155,8 @@ class ConsoleApp:
                 return await endpoint(request)
             except LoginNeeded:
                 if not _is_api(request) and request.method == "GET":
-                    return RedirectResponse("/login", 303)
+                    asked = isinstance(self._sessions.logins, ProviderLogins)
+                    return RedirectResponse("/login/provider" if asked else "/login", 303)
                 return self._failed(request, problem_of(LoginNeeded()))
             except Exception as error:  # each one becomes a page with words
                 problem = problem_of(error)
@@ -148,9 +169,7 @@ class ConsoleApp:
 
     async def _page(self, page: PageResource, request: Request) -> Response:
         session, user = self._session_of(request)
-        values = BoundedValues.checked(
-            _flat(request.query_params.multi_items()), page.parameters, request.path_params
-        )
+        values = _query_values(request, page.parameters, session)
         document = await self._in_thread(page.read, user.view, values)
         if _is_api(request):
             return JSONResponse(document)
@@ -167,7 +186,9 @@ class ConsoleApp:
             raise ForbiddenChange(
                 f"this needs the role {change.role.word}; yours is {user.role.word}"
             )
-        values = BoundedValues.checked(given, change.fields, request.path_params)
+        values = BoundedValues.checked(
+            given, change.fields, request.path_params, session.session_id
+        )
         change.check_confirmed(values)
         done = await self._in_thread(change.run, user.view, values)
         place = printable(request.url.path[:DONE_TEXT_MAX])
@@ -175,7 +196,9 @@ class ConsoleApp:
         if _is_api(request):
             return JSONResponse({"message": done.message, **done.document})
         response = RedirectResponse(done.location, 303)
-        self._set_cookie(response, DONE_COOKIE, quote(done.message[:DONE_TEXT_MAX]), seconds=60)
+        if done.message:
+            text = quote(done.message[:DONE_TEXT_MAX])
+            self._set_cookie(response, DONE_COOKIE, text, seconds=60)
         return response
 
     async def _fields(self, request: Request, body_max: int) -> dict[str, str]:
@@ -225,11 +248,9 @@ class ConsoleApp:
         return JSONResponse(self._openapi)
 
     async def _tail(self, request: Request) -> Response:
-        _, user = self._session_of(request)
+        session, user = self._session_of(request)
         parameters = (FieldSpec("partition", "only this partition", "integer"), DECODER)
-        values = BoundedValues.checked(
-            _flat(request.query_params.multi_items()), parameters, request.path_params
-        )
+        values = _query_values(request, parameters, session)
         events = tail_events(
             user.view, values.text("topic"), values.optional_whole("partition"),
             values.text("decoder"), self._tails, self.is_stopping,
@@ -238,14 +259,25 @@ class ConsoleApp:
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
     async def _export(self, request: Request) -> Response:
-        _, user = self._session_of(request)
-        values = BoundedValues.checked(
-            _flat(request.query_params.multi_items()), EXPORT_PARAMETERS, request.path_params
-        )
+        session, user = self._session_of(request)
+        values = _query_values(request, EXPORT_PARAMETERS, session)
+        name = _SAFE_NAME.sub("_", values.text("topic")) + ".jsonl"
+        read = partial(read_export, user.view, values)
+        return await self._exported(read, name, "application/x-ndjson")
+
+    async def _export_result(self, request: Request) -> Response:
+        session, user = self._session_of(request)
+        values = _query_values(request, RESULT_PARAMETERS, session)
+        form = values.text("format")
+        write = partial(write_result, user.view.queries, values)
+        return await self._exported(write, f"result.{SUFFIXES[form]}", MEDIA_TYPES[form])
+
+    async def _exported(
+        self, read: Callable[[PieceQueue], None], name: str, media_type: str
+    ) -> Response:
         if self._exports.statistics().borrowed_tokens >= self._exports.total_tokens:
             raise Unavailable("too many exports run; try again when one has ended")
-        running = RunningExport(user.view, values)
-        name = _SAFE_NAME.sub("_", values.text("topic"))
+        running = RunningExport(read)
         # The first piece decides about the status: an error before it has words.
         try:
             with anyio.fail_after(ANSWER_WITHIN_S):
@@ -254,8 +286,8 @@ class ConsoleApp:
             running.stop()
             raise
         return StreamingResponse(
-            self._counted(export_body(running, first)), media_type="application/x-ndjson",
-            headers={"Content-Disposition": f'attachment; filename="{name}.jsonl"'},
+            self._counted(export_body(running, first)), media_type=media_type,
+            headers={"Content-Disposition": f'attachment; filename="{name}"'},
         )  # fmt: skip
 
     async def _counted(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -265,15 +297,13 @@ class ConsoleApp:
                 yield piece
 
     async def _download(self, request: Request) -> Response:
-        _, user = self._session_of(request)
+        session, user = self._session_of(request)
         part = request.path_params["part"]
         if part not in {"key", "value"}:
             raise InvalidRequest(f"a record has a key and a value, not {part[:40]!r}")
-        values = BoundedValues.checked(
-            _flat(request.query_params.multi_items()), (SNAPSHOT,), request.path_params
-        )
-        tp, offset, fields = await self._in_thread(find_record, user.view, values)
-        data = fields[2] if part == "key" else fields[3]
+        values = _query_values(request, (SNAPSHOT,), session)
+        tp, offset, found = await self._in_thread(find_record, user.view, values)
+        data = found.column(part)[0].as_py()
         name = _SAFE_NAME.sub("_", f"{tp.topic}-{tp.partition}-{offset}-{part}.bin")
         return Response(
             data or b"", media_type="application/octet-stream",
@@ -296,9 +326,37 @@ class ConsoleApp:
             logger.warning("login failed. user=%r", name[:100])
             await anyio.sleep(FAILED_LOGIN_S)
             return self._login_page("The user or the password is wrong.", 401)
-        session = self._sessions.begin(user)
+        return self._logged_in(user)
+
+    def _logged_in(self, user: ConsoleUser, lasts_s: float = math.inf) -> Response:
+        session = self._sessions.begin(user, lasts_s)
         response = RedirectResponse("/", 303)
         self._set_cookie(response, COOKIE, session.session_id)
+        return response
+
+    async def _to_provider(self, request: Request) -> Response:
+        del request
+        logins = self._sessions.logins
+        if not isinstance(logins, ProviderLogins):
+            return RedirectResponse("/login", 303)
+        address, browser = await self._in_thread(logins.provider.begin)
+        response = RedirectResponse(address, 303)
+        self._set_cookie(response, PROVIDER_COOKIE, browser, seconds=round(PENDING_S))
+        return response
+
+    async def _from_provider(self, request: Request) -> Response:
+        logins = self._sessions.logins
+        if not isinstance(logins, ProviderLogins):
+            return RedirectResponse("/login", 303)
+        given = {n: t[:PARAMETER_MAX] for n, t in request.query_params.items()}
+        browser = request.cookies.get(PROVIDER_COOKIE, "")
+        try:
+            user, ends_ms = await self._in_thread(logins.confirmed, browser, given)
+        except SaslAuthenticationFailed as error:
+            response = self._login_page(f"{error}; try again.", 401)
+        else:
+            response = self._logged_in(user, (ends_ms - SYSTEM_CLOCK.now_ms()) / 1000)
+        response.delete_cookie(PROVIDER_COOKIE)
         return response
 
     async def _logout(self, request: Request) -> Response:
@@ -332,8 +390,9 @@ class ConsoleApp:
 
     def _login_page(self, problem: str, status: int = 200) -> Response:
         text = self._templates.get_template("login.html").render(
-            problem=problem, version=self._version
-        )
+            problem=problem, version=self._version,
+            provider=isinstance(self._sessions.logins, ProviderLogins),
+        )  # fmt: skip
         return Response(text, status, media_type="text/html")
 
     def _render(
@@ -381,8 +440,10 @@ class ConsoleApp:
 
 
 def _pattern(path: str) -> str:
-    # Names of groups and users may contain slashes.
-    return path.replace("{group}", "{group:path}").replace("{user}", "{user:path}")
+    # Names of groups, users and subjects may contain slashes.
+    for name in ("group", "user", "subject"):
+        path = path.replace(f"{{{name}}}", f"{{{name}:path}}")
+    return path
 
 
 def _is_api(request: Request) -> bool:
@@ -399,6 +460,13 @@ def _flat(pairs: list[tuple[str, str]]) -> dict[str, str]:
     if len(found) > FIELDS_MAX:
         raise InvalidRequest(f"too many fields. fields_max={FIELDS_MAX}")
     return found
+
+
+def _query_values(
+    request: Request, parameters: tuple[FieldSpec, ...], session: ConsoleSession
+) -> BoundedValues:
+    given = _flat(request.query_params.multi_items())
+    return BoundedValues.checked(given, parameters, request.path_params, session.session_id)
 
 
 def _json_fields(body: bytes, body_max: int) -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from queue import Empty, LifoQueue
 from threading import Lock
 from typing import Final
@@ -18,6 +19,7 @@ from sparklog.cli.target import AdminTarget
 from sparklog.client.admin import Admin
 from sparklog.client.consumer import Consumer, Record
 from sparklog.client.producer import Producer
+from sparklog.client.registry_log import BrokerSchemaLog
 from sparklog.client.values import (
     LATEST,
     Committed,
@@ -26,13 +28,18 @@ from sparklog.client.values import (
 )
 from sparklog.cluster.log import Log
 from sparklog.cluster.metadata.image import Topic
+from sparklog.console.bill import Bill
 from sparklog.console.cluster_view import (
     RECORD_COLUMNS,
     AppendedRecord,
     Arrival,
     NewRecord,
     PartitionRange,
+    lag_in_records,
+    milliseconds_of,
 )
+from sparklog.console.lag_history import LagHistory
+from sparklog.console.query_runs import QueryRuns
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import (
     ClusterAuthorizationFailed,
@@ -44,7 +51,9 @@ from sparklog.core.errors import (
 )
 from sparklog.core.types import TopicPartition
 from sparklog.log.schema import read_schema
+from sparklog.registry.registry import SchemaRegistry
 from sparklog.spark.schedule.history import HISTORY_TOPIC, JobHistory, consume_history
+from sparklog.sql.topics import BrokerTopics
 
 ADMINS_MAX: Final = 4
 ANSWER_WITHIN_S: Final = 8.0
@@ -68,7 +77,12 @@ class BrokerView:
     kind = "brokers"
 
     def __init__(
-        self, bootstrap: str, settings: Mapping[str, str], clock: Clock = SYSTEM_CLOCK
+        self,
+        bootstrap: str,
+        settings: Mapping[str, str],
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        bill: Bill | None = None,
     ) -> None:
         """Use these brokers and these settings of TLS and SASL; nothing is sent yet.
 
@@ -76,6 +90,7 @@ class BrokerView:
             InvalidRequest: not host:port,host:port. InvalidConfig: a wrong setting.
         """
         self.place = bootstrap
+        self.bill = bill
         self._settings = dict(settings)
         self._clock = clock
         self._idle: LifoQueue[Admin] = LifoQueue()
@@ -83,10 +98,19 @@ class BrokerView:
         self._lock = Lock()
         self._closed = False
         self._listed: tuple[float, Sequence[GroupListing]] | None = None
+        self._schemas: SchemaRegistry | None = None
         self._give_back(self._new_admin())
+        self.lags = LagHistory(partial(lag_in_records, self), clock)
+        self.queries = QueryRuns(
+            lambda: BrokerTopics(self.place, committed_only=True, settings=self._settings), clock
+        )
 
     def close(self) -> None:
         """Close idle connections; lent ones close when they come back."""
+        self.queries.close()
+        self.lags.close()
+        if self._schemas is not None:
+            self._schemas.close()
         self._closed = True
         while not self._idle.empty():
             self._idle.get_nowait().close()
@@ -199,6 +223,22 @@ class BrokerView:
             delivered = sent.result(ANSWER_WITHIN_S)
         return AppendedRecord(delivered.topic_partition, delivered.offset)
 
+    def append_copies(self, to: TopicPartition, batches: Sequence[pa.RecordBatch]) -> None:
+        """Send records, and wait for all responses. Raises as `append`; some may be there then."""
+        timeout = {"delivery.timeout.ms": int(ANSWER_WITHIN_S * 1000)}
+        with Producer(self.place, {**timeout, **self._settings}) as producer:
+            sent = [
+                producer.send(
+                    to.topic, row["value"], key=row["key"], partition=to.partition,
+                    headers=[(one["key"], one["value"]) for one in row["headers"] or ()] or None,
+                    timestamp_ms=milliseconds_of(row["timestamp"]),
+                )
+                for batch in batches
+                for row in batch.to_pylist()
+            ]  # fmt: skip
+            for delivery in sent:
+                delivery.result(ANSWER_WITHIN_S)
+
     def groups(self) -> Sequence[GroupListing]:
         """Return the groups of all coordinators. Cost: a request to each broker."""
         now_s = self._clock.monotonic_s()
@@ -233,6 +273,13 @@ class BrokerView:
             if HISTORY_TOPIC not in admin.listed_topics():
                 return JobHistory()
         return consume_history(self.place, self._settings)
+
+    def schemas(self) -> SchemaRegistry:
+        """Return the registry of schemas, as far as this principal may read its topic."""
+        with self._lock:
+            if self._schemas is None:
+                self._schemas = SchemaRegistry(BrokerSchemaLog(self.place, self._settings))
+            return self._schemas
 
     def forget_groups(self) -> None:
         """Drop the remembered list of groups, after a change."""

@@ -11,17 +11,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from datetime import datetime
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
 from sparklog.cli.target import AdminTarget
 from sparklog.client.admin import Admin
-from sparklog.client.values import Committed, GroupDescription, GroupListing, ListedOffset
+from sparklog.client.values import (
+    LATEST,
+    Committed,
+    GroupDescription,
+    GroupListing,
+    ListedOffset,
+)
 from sparklog.cluster.log import Log
 from sparklog.cluster.metadata.image import Topic
+from sparklog.console.bill import Bill
+from sparklog.console.lag_history import LagHistory
+from sparklog.console.query_runs import QueryRuns
 from sparklog.core.errors import SparklogError
 from sparklog.core.types import TopicPartition
+from sparklog.registry.registry import SchemaRegistry
 from sparklog.spark.schedule.history import JobHistory
 
 RECORD_COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers", "timestampType")
@@ -66,6 +77,12 @@ class ClusterView(Protocol):
     """`root` or `brokers`."""
     place: str
     """The root, or the bootstrap servers, for people."""
+    bill: Bill | None
+    """The requests to the store and their price; None if no counters are known."""
+    lags: LagHistory
+    """The lags of the groups that pages show."""
+    queries: QueryRuns
+    """Queries of SQL with the rights of this view."""
 
     def administered(self) -> AbstractContextManager[AdminTarget]:
         """Lend the topics, settings, offsets and users, for one thread."""
@@ -100,6 +117,9 @@ class ClusterView(Protocol):
     def append(self, record: NewRecord) -> AppendedRecord:
         """Append one record, and return its place."""
 
+    def append_copies(self, to: TopicPartition, batches: Sequence[pa.RecordBatch]) -> None:
+        """Append records with their `key`, `value`, `headers` and `timestamp` to a partition."""
+
     def groups(self) -> Sequence[GroupListing]:
         """Return all groups by name, possibly some seconds old."""
 
@@ -112,8 +132,37 @@ class ClusterView(Protocol):
     def jobs(self) -> JobHistory:
         """Return schedules and runs of jobs."""
 
+    def schemas(self) -> SchemaRegistry:
+        """Return the registry of schemas; nothing is read before it is needed."""
+
     def close(self) -> None:
         """Release connections and threads."""
+
+
+def milliseconds_of(timestamp: Any) -> int | None:
+    """Return a record's timestamp in ms; None if it has none."""
+    if timestamp is None:
+        return None
+    if isinstance(timestamp, datetime):
+        return round(timestamp.timestamp() * 1000)
+    return int(timestamp)
+
+
+def lag_in_records(view: ClusterView, group_id: str) -> int | None:
+    """Return the sum of a group's lag in records; None if it has committed no offset.
+
+    Cost: two requests. Raises SparklogError: brokers or the store do not answer.
+    """
+    committed = view.committed(group_id)
+    if not committed:
+        return None
+    with view.administered() as admin:
+        ends = admin.offsets(dict.fromkeys(committed, LATEST))
+    return sum(
+        max(0, end.offset - committed[tp].offset)
+        for tp, end in ends.items()
+        if isinstance(end, ListedOffset)
+    )
 
 
 def offsets_of(

@@ -6,8 +6,12 @@ import importlib
 import ipaddress
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from importlib import metadata
+from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Final
 
 from sparklog.cli.arguments import (
@@ -20,20 +24,27 @@ from sparklog.cli.arguments import (
 )
 from sparklog.cli.output import Output
 from sparklog.cli.target import add_log_options, bootstrap_of, client_settings_of, root_of
+from sparklog.core.config.providers import read_bounded
 from sparklog.core.errors import InvalidConfig
 
 if TYPE_CHECKING:
+    import uvicorn
+
     from sparklog.console.app import ConsoleApp
+    from sparklog.console.oidc import OidcLogins
     from sparklog.console.resources import ConsoleRole
     from sparklog.console.sessions import ConsoleSessions
 
 PORT: Final = 9099
+END_WITHIN_S: Final = 5.0
+SCOPE: Final = "openid profile"
 ROLES: Final = ("viewer", "editor", "admin")
 _EPILOG = """
 Without --login everyone who reaches the port has the same rights: the console then serves loopback
 only, unless --read-only is given. With --login people log in as users of the log
 (`sparklog users`). At brokers the console acts as each of them, so ACLs decide. On a root --role
-gives rights; a user without one only views.
+gives rights; a user without one only views. With --oidc-issuer people log in at an OpenID provider.
+At brokers the console then acts by their access tokens.
 """
 
 
@@ -59,12 +70,83 @@ def configure(parser: CommandParser) -> None:
         "--https-cookies", action="store_true",
         help="send cookies over HTTPS only, behind a proxy with TLS",
     )  # fmt: skip
+    parser.add_argument(
+        "--metrics-page", action="append", default=[], metavar="HOST:PORT",
+        help="a broker's page for Prometheus, whose counters the bill shows; may be given more "
+        "than once",
+    )  # fmt: skip
+    parser.add_argument(
+        "--prices", type=Path, metavar="FILE",
+        help="prices of requests and storage in TOML (default: S3 Standard in us-east-1)",
+    )  # fmt: skip
+    provider = parser.add_argument_group("OpenID Connect")
+    provider.add_argument("--oidc-issuer", metavar="URL", help="have users log in at this provider")
+    provider.add_argument("--oidc-client-id", metavar="ID", help="the console's id there")
+    provider.add_argument(
+        "--oidc-client-secret-file", type=Path, metavar="FILE",
+        help="a file with the console's secret there (default: a public client)",
+    )  # fmt: skip
+    provider.add_argument(
+        "--oidc-scope", default=SCOPE, metavar="WORDS", help=f"scopes (default {SCOPE!r})"
+    )
+    provider.add_argument(
+        "--oidc-name-claim", default="sub", metavar="CLAIM",
+        help="the claim with the user's name on a root (default sub)",
+    )  # fmt: skip
+    provider.add_argument(
+        "--public-url", metavar="URL",
+        help="the address by which browsers reach the console (default http://HOST:PORT)",
+    )  # fmt: skip
     add_log_options(parser)
 
 
 def run(args: Arguments, output: Output) -> int:
     """Serve until interrupted."""
     _check(args)
+    _check_installed()
+    app = application(args)
+    with _listening(args.host, args.port) as listening:
+        url = _address(args.host, listening)
+        output.put(f"The console is at {url}", {"url": url})
+        output.flush()
+        logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
+        logging.getLogger("sparklog.console").setLevel(logging.INFO)
+        _server(app).run(sockets=[listening])
+    return 0
+
+
+@contextmanager
+def served(root: str, port: int, *, login: bool) -> Iterator[str]:
+    """Serve a root on loopback from a thread, and lend the address.
+
+    Args:
+        root: the root.
+        port: 0 takes a free one.
+        login: have users of the log log in, as viewers; else everyone on this machine may change
+            the log.
+
+    Raises:
+        InvalidConfig: the packages are missing. OSError: the port is taken.
+    """
+    _check_installed()
+    options = ["--root", root, "--port", str(port), *(["--login"] if login else [])]
+    parser = CommandParser("console", "")
+    configure(parser)
+    args = parser.parse_args(options)
+    server = _server(application(args))
+    with _listening(args.host, args.port) as listening:
+        thread = Thread(
+            target=server.run, kwargs={"sockets": [listening]}, name="sparklog-console", daemon=True
+        )
+        thread.start()
+        try:
+            yield _address(args.host, listening)
+        finally:
+            server.should_exit = True
+            thread.join(END_WITHIN_S)
+
+
+def _check_installed() -> None:
     for needed in ("starlette", "uvicorn", "jinja2"):
         try:
             importlib.import_module(needed)
@@ -73,20 +155,23 @@ def run(args: Arguments, output: Output) -> int:
                 "the console needs further packages; run pip install 'sparklog[console]'. "
                 f"missing={needed}"
             ) from error
-    app = application(args)
-    family = socket.AF_INET6 if ":" in args.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((args.host, args.port))
-        port = listening.getsockname()[1]
-        where = f"[{args.host}]" if ":" in args.host else args.host
-        url = f"http://{where}:{port}/"
-        output.put(f"The console is at {url}", {"url": url})
-        output.flush()
-        logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
-        logging.getLogger("sparklog.console").setLevel(logging.INFO)
-        _serve(app, listening)
-    return 0
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((host, port))
+        made.listen()
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def _address(host: str, listening: socket.socket) -> str:
+    where = f"[{host}]" if ":" in host else host
+    return f"http://{where}:{listening.getsockname()[1]}/"
 
 
 def application(args: Arguments) -> ConsoleApp:
@@ -105,12 +190,20 @@ def application(args: Arguments) -> ConsoleApp:
 
 
 def _check(args: Arguments) -> None:
-    if not (args.login or args.read_only or _is_loopback(args.host)):
+    has_users = args.login or args.oidc_issuer is not None
+    if not (has_users or args.read_only or _is_loopback(args.host)):
         raise UsageError(
-            "beyond loopback everyone could change the log; add --login or --read-only"
+            "beyond loopback everyone could change the log; add --login, --oidc-issuer or "
+            "--read-only"
         )
-    if args.role and not args.login:
-        raise UsageError("--role goes with --login")
+    if args.role and not has_users:
+        raise UsageError("--role goes with --login or --oidc-issuer")
+    if args.login and args.oidc_issuer is not None:
+        raise UsageError("--login and --oidc-issuer are two kinds of users; choose one")
+    if (args.oidc_issuer is None) != (args.oidc_client_id is None):
+        raise UsageError("--oidc-issuer and --oidc-client-id go together")
+    if args.oidc_issuer is not None and args.public_url is None and args.port == 0:
+        raise UsageError("--oidc-issuer needs --public-url or a port that stays the same")
     if args.role and bootstrap_of(args) is not None:
         raise UsageError("--role is for a root; at brokers ACLs decide")
     if bootstrap_of(args) is None and root_of(args) is None:
@@ -118,6 +211,12 @@ def _check(args: Arguments) -> None:
 
 
 def _sessions(args: Arguments) -> ConsoleSessions:
+    from sparklog.console.bill import (  # noqa: PLC0415 - needs the extra
+        Bill,
+        PriceList,
+        page_counts,
+        read_prices,
+    )
     from sparklog.console.broker_view import BrokerView  # noqa: PLC0415 - needs the extra
     from sparklog.console.resources import ConsoleRole  # noqa: PLC0415 - likewise
     from sparklog.console.root_view import RootView  # noqa: PLC0415 - likewise
@@ -125,20 +224,56 @@ def _sessions(args: Arguments) -> ConsoleSessions:
         BrokerLogins,
         ConsoleSessions,
         ConsoleUser,
+        ProviderLogins,
         RootLogins,
+        broker_user,
     )
 
     most = ConsoleRole.VIEWER if args.read_only else ConsoleRole.ADMIN
     bootstrap, settings = bootstrap_of(args), client_settings_of(args)
+    prices = PriceList() if args.prices is None else read_prices(args.prices)
+    pages = {page: page_counts(page) for page in args.metrics_page}
     if bootstrap is not None:
+        bill = Bill(prices, pages) if pages else None
         if args.login:
-            return ConsoleSessions(None, BrokerLogins(bootstrap, settings, most))
-        return ConsoleSessions(ConsoleUser("", most, BrokerView(bootstrap, settings)), None)
-    view = RootView(root_of(args) or "")
+            return ConsoleSessions(None, BrokerLogins(bootstrap, settings, most, bill))
+        if args.oidc_issuer is not None:
+            user_of = partial(broker_user, bootstrap, settings, most, bill)
+            return ConsoleSessions(None, ProviderLogins(_provider(args), user_of))
+        return ConsoleSessions(
+            ConsoleUser("", most, BrokerView(bootstrap, settings, bill=bill)), None
+        )
+    view = RootView(root_of(args) or "", prices=prices, pages=pages)
+    roles = {user: min(most, role) for user, role in _roles(args.role).items()}
     if args.login:
-        roles = {user: min(most, role) for user, role in _roles(args.role).items()}
         return ConsoleSessions(None, RootLogins(view, roles))
+    if args.oidc_issuer is not None:
+        return ConsoleSessions(
+            None,
+            ProviderLogins(
+                _provider(args),
+                lambda found: ConsoleUser(
+                    found.name, roles.get(found.name, ConsoleRole.VIEWER), view
+                ),
+            ),
+        )
     return ConsoleSessions(ConsoleUser("", most, view), None)
+
+
+def _provider(args: Arguments) -> OidcLogins:
+    from sparklog.console.oidc import OidcLogins, OidcSettings  # noqa: PLC0415 - likewise
+
+    secret = ""
+    if args.oidc_client_secret_file is not None:
+        secret = read_bounded(args.oidc_client_secret_file, "--oidc-client-secret-file").strip()
+    host = f"[{args.host}]" if ":" in args.host else args.host
+    public = args.public_url or f"http://{host}:{args.port}"
+    return OidcLogins(
+        OidcSettings(
+            args.oidc_issuer, args.oidc_client_id, f"{public.rstrip('/')}/login/callback", secret,
+            args.oidc_scope, args.oidc_name_claim,
+        )
+    )  # fmt: skip
 
 
 def _roles(given: Sequence[str]) -> dict[str, ConsoleRole]:
@@ -159,7 +294,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _serve(app: ConsoleApp, listening: socket.socket) -> None:
+def _server(app: ConsoleApp) -> uvicorn.Server:
     import uvicorn  # noqa: PLC0415 - needs the extra
 
     config = uvicorn.Config(
@@ -168,4 +303,4 @@ def _serve(app: ConsoleApp, listening: socket.socket) -> None:
     )  # fmt: skip
     server = uvicorn.Server(config)
     app.is_stopping = lambda: server.should_exit
-    server.run(sockets=[listening])
+    return server

@@ -1,4 +1,4 @@
-"""Export: records as JSON lines, as `sparklog consume --json` prints them.
+"""Export: records as JSON lines, as `sparklog consume --json` prints them, and results of SQL.
 
 A thread reads, and puts pieces of at most `PIECE_ROWS` records into a queue of `PIECES_MAX`. It
 waits while the queue is full, so memory is the same for any number of records.
@@ -7,7 +7,7 @@ waits while the queue is full, so memory is the same for any number of records.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from queue import Empty, Full, Queue
 from threading import Thread
 from typing import Final
@@ -41,33 +41,16 @@ EXPORT_PARAMETERS: Final = (
 )  # fmt: skip
 
 
-class ExportPieces:
+class PieceQueue:
     """Pieces of an export between the reading thread and the response. Thread-safe."""
 
-    def __init__(self, limit: int) -> None:
-        """Take at most `limit` records."""
+    def __init__(self) -> None:
+        """Start empty."""
         self.stopped = False
-        self._left = limit
         self._pieces: Queue[bytes] = Queue(PIECES_MAX)
 
-    def take(self, tp: TopicPartition, batch: pa.RecordBatch) -> bool:
-        """Take records, and wait while the queue is full; return False when no more are wanted."""
-        for at in range(0, min(batch.num_rows, self._left), PIECE_ROWS):
-            some = batch.slice(at, min(PIECE_ROWS, self._left))
-            lines = (json.dumps(one, ensure_ascii=True) for one in record_documents(tp, some))
-            self._left -= some.num_rows
-            if not self._put(("\n".join(lines) + "\n").encode()):
-                return False
-        return self._left > 0 and not self.stopped
-
-    def next_piece(self) -> bytes | None:
-        """Return a piece, or None if there is none yet."""
-        try:
-            return self._pieces.get_nowait()
-        except Empty:
-            return None
-
-    def _put(self, piece: bytes) -> bool:
+    def put(self, piece: bytes) -> bool:
+        """Add a piece, and wait while the queue is full; return False after the reader left."""
         while not self.stopped:
             try:
                 self._pieces.put(piece, timeout=1.0)
@@ -76,9 +59,36 @@ class ExportPieces:
             return True
         return False
 
+    def next_piece(self) -> bytes | None:
+        """Return a piece, or None if there is none yet."""
+        try:
+            return self._pieces.get_nowait()
+        except Empty:
+            return None
 
-def read_export(view: ClusterView, values: BoundedValues, pieces: ExportPieces) -> None:
+
+class ExportPieces:
+    """Turns records into pieces, at most `limit` records."""
+
+    def __init__(self, pieces: PieceQueue, limit: int) -> None:
+        """Add to `pieces`."""
+        self._pieces = pieces
+        self._left = limit
+
+    def take(self, tp: TopicPartition, batch: pa.RecordBatch) -> bool:
+        """Take records, and wait while the queue is full; return False when no more are wanted."""
+        for at in range(0, min(batch.num_rows, self._left), PIECE_ROWS):
+            some = batch.slice(at, min(PIECE_ROWS, self._left))
+            lines = (json.dumps(one, ensure_ascii=True) for one in record_documents(tp, some))
+            self._left -= some.num_rows
+            if not self._pieces.put(("\n".join(lines) + "\n").encode()):
+                return False
+        return self._left > 0 and not self._pieces.stopped
+
+
+def read_export(view: ClusterView, values: BoundedValues, queue: PieceQueue) -> None:
     """Read the records of an export, partition by partition. Raises as the page of records."""
+    pieces = ExportPieces(queue, values.whole("limit"))
     start = values.text("from")
     with page_source(view, values) as source:
         bounds = source.bounds(start, values.text("at"))
@@ -91,7 +101,7 @@ def read_export(view: ClusterView, values: BoundedValues, pieces: ExportPieces) 
         else:
             ranges = [PartitionRange(tp, bounds[tp], source.ends[tp]) for tp in source.chosen]
         for one in ranges:
-            if pieces.stopped:
+            if queue.stopped:
                 return
             source.read([one], pieces.take)
 
@@ -99,13 +109,11 @@ def read_export(view: ClusterView, values: BoundedValues, pieces: ExportPieces) 
 class RunningExport:
     """One export: a thread that reads, and the pieces that wait for the response."""
 
-    def __init__(self, view: ClusterView, values: BoundedValues) -> None:
-        """Start to read."""
-        self._pieces = ExportPieces(values.whole("limit"))
+    def __init__(self, read: Callable[[PieceQueue], None]) -> None:
+        """Start the thread with `read`, which may raise SparklogError."""
+        self._pieces = PieceQueue()
         self._failure: SparklogError | None = None
-        self._thread = Thread(
-            target=self._read, args=(view, values), name="sparklog-export", daemon=True
-        )
+        self._thread = Thread(target=self._read, args=(read,), name="sparklog-export", daemon=True)
         self._thread.start()
 
     async def first(self) -> bytes:
@@ -132,9 +140,9 @@ class RunningExport:
         """End the thread at its next piece."""
         self._pieces.stopped = True
 
-    def _read(self, view: ClusterView, values: BoundedValues) -> None:
+    def _read(self, read: Callable[[PieceQueue], None]) -> None:
         try:
-            read_export(view, values, self._pieces)
+            read(self._pieces)
         except SparklogError as error:
             self._failure = error
 

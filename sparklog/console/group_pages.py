@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import pyarrow as pa
+
 from sparklog.cli.commands.group_reset import datetime_ms
 from sparklog.cli.target import AdminTarget
 from sparklog.client.values import (
@@ -18,14 +20,21 @@ from sparklog.client.values import (
     GroupDescription,
     ListedOffset,
 )
-from sparklog.console.cluster_view import ClusterView, offsets_of
+from sparklog.console.cluster_view import (
+    ClusterView,
+    PartitionRange,
+    milliseconds_of,
+    offsets_of,
+)
 from sparklog.console.name_filter import FILTER, matching_names
 from sparklog.console.resources import PAGE, BoundedValues, FieldSpec, PageResource, RowPage
+from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.errors import InvalidRequest, SparklogError
 from sparklog.core.types import TopicPartition
 
 GROUP_ROWS: Final = 50
 MEMBERS_SHOWN: Final = 200
+PARTITIONS_TIMED: Final = 32
 RESET_TO: Final = ("earliest", "latest", "offset", "shift", "time")
 
 LIST_PARAMETERS: Final = (
@@ -102,7 +111,8 @@ def show_group(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
     with view.administered() as admin:
         ends = admin.offsets(dict.fromkeys(every, LATEST)) if every else {}
         plan = _plan(admin, committed, values) if values.text("to") else None
-    rows = []
+    waits = waiting_times(view, committed, ends) if values.flag("time") else {}
+    rows: list[dict[str, Any]] = []
     for tp in every:
         end, at = ends[tp], committed.get(tp)
         high = end.offset if isinstance(end, ListedOffset) else None
@@ -114,16 +124,24 @@ def show_group(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
                 "offset": None if at is None else at.offset,
                 "endOffset": high,
                 "lag": None if at is None or high is None else max(0, high - at.offset),
+                "lagTime": waits.get(tp),
                 "member": None if owner is None else owner.member_id,
                 "client": None if owner is None else owner.client_id,
                 "problem": str(end) if isinstance(end, SparklogError) else None,
             }
         )
     lags = [row["lag"] for row in rows if row["lag"] is not None]
+    lag = sum(lags) if lags else None
+    view.lags.watch(group_id, lag)
     return {
         "group": group_id,
         "storage": view.kind == "root",
-        "lag": sum(lags) if lags else None,
+        "lag": lag,
+        "timed": values.flag("time"),
+        "lagTime": max((row["lagTime"] or 0 for row in rows), default=None)
+        if values.flag("time")
+        else None,
+        "chart": view.lags.chart(group_id),
         "offsets": rows,
         "topics": sorted({tp.topic for tp in committed}),
         "inactive": group is None or group.state in INACTIVE,
@@ -133,6 +151,39 @@ def show_group(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
         "value": values.text("value"),
         "plan": plan,
     }
+
+
+def waiting_times(
+    view: ClusterView,
+    committed: Committed,
+    ends: Mapping[TopicPartition, ListedOffset | SparklogError],
+) -> dict[TopicPartition, int]:
+    """Return for each partition how long its first unread record has waited, in ms; 0 without lag.
+
+    Cost: a read of one record for each partition with lag, at most `PARTITIONS_TIMED` of them.
+    """
+    found: dict[TopicPartition, int] = {}
+    ranges: list[PartitionRange] = []
+    for tp, at in committed.items():
+        end = ends.get(tp)
+        if not isinstance(end, ListedOffset):
+            continue
+        found[tp] = 0
+        if at.offset < end.offset and len(ranges) < PARTITIONS_TIMED:
+            ranges.append(PartitionRange(tp, max(0, at.offset), end.offset))
+    now_ms = SYSTEM_CLOCK.now_ms()
+
+    def take(tp: TopicPartition, batch: pa.RecordBatch) -> bool:
+        if not batch.num_rows:
+            return True
+        written_ms = milliseconds_of(batch.column("timestamp")[0].as_py())
+        if written_ms is not None:
+            found[tp] = max(0, now_ms - written_ms)
+        return False
+
+    if ranges:
+        view.read(ranges, take)
+    return found
 
 
 def _described(group: GroupDescription | None) -> dict[str, Any]:
@@ -224,6 +275,10 @@ PAGES: Final = (
     ),
     PageResource(
         "/groups/{group}", "group", "Show a group, and the plan of a reset.", "group.html",
-        show_group, PLAN_FIELDS,
+        show_group,
+        (
+            *PLAN_FIELDS,
+            FieldSpec("time", "1 adds the lag in time", choices=("0", "1"), default="0"),
+        ),
     ),
 )  # fmt: skip

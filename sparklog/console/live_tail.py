@@ -19,6 +19,7 @@ from anyio import to_thread
 
 from sparklog.console.cluster_view import ClusterView
 from sparklog.console.record_pages import PARTITIONS_READ_MAX, record_rows
+from sparklog.console.schema_decoder import SchemaDecoding
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.errors import SparklogError, Unavailable, UnknownTopicOrPartition
 from sparklog.core.types import TopicPartition
@@ -34,10 +35,11 @@ LASTS_S: Final = 600.0
 class TailQueue:
     """Previews that the reader has not taken, and the number of dropped records. Thread-safe."""
 
-    def __init__(self, decoder: str) -> None:
-        """Show keys and values by `decoder`."""
+    def __init__(self, decoder: str, decoding: SchemaDecoding | None = None) -> None:
+        """Show keys and values by `decoder`, framed ones by `decoding`."""
         self.stopped = False
         self._decoder = decoder
+        self._decoding = decoding
         self._rows: deque[dict[str, Any]] = deque()
         self._skipped = 0
         self._lock = Lock()
@@ -45,7 +47,7 @@ class TailQueue:
     def take(self, tp: TopicPartition, batch: pa.RecordBatch) -> bool:
         """Take records; return False after the reader has gone."""
         last = batch.slice(max(0, batch.num_rows - QUEUE_ROWS))
-        rows = record_rows(tp, last, self._decoder)
+        rows = record_rows(tp, last, self._decoder, self._decoding)
         with self._lock:
             self._rows.extend(rows)
             self._skipped += batch.num_rows - len(rows)
@@ -75,7 +77,7 @@ async def tail_events(
 
     They are `records`, or `problem` as the last one.
     """
-    queue = TailQueue(decoder)
+    queue = TailQueue(decoder, SchemaDecoding(view.schemas))
     problems: list[str] = []
 
     def follow() -> None:

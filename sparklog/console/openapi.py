@@ -27,6 +27,11 @@ _OBJECT: Final = {
     "description": "Done.",
     "content": {"application/json": {"schema": {"type": "object"}}},
 }
+_STREAMS: Final = (
+    ("/topics/{topic}/tail", "tail", "Send new records as server-sent events."),
+    ("/topics/{topic}/export", "export", "Send records as JSON lines."),
+    ("/sql/export", "exportResult", "Send the rows of a query as CSV, JSON lines or Parquet."),
+)
 
 
 def openapi_document(
@@ -68,11 +73,9 @@ def openapi_document(
     paths[f"{API_PREFIX}/session"] = {
         "get": _operation("/session", "session", "Return the user, the role and the token.")
     }
-    tail = "/topics/{topic}/tail"
-    paths[API_PREFIX + tail] = {
-        "get": _operation(tail, "tail", "Send new records as server-sent events.")
-        | {"parameters": _path_parameters(tail)}
-    }
+    for path, name, summary in _STREAMS:
+        described = _operation(path, name, summary) | {"parameters": _path_parameters(path)}
+        paths[API_PREFIX + path] = {"get": described}
     return {
         "openapi": "3.1.0",
         "info": {"title": "sparklog console", "version": version},

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+from collections.abc import Sequence
 from typing import Any, Final
 
 from sparklog.client.values import ConfigResource, TransactionDescription
@@ -9,7 +12,7 @@ from sparklog.cluster.named_snapshots import read_snapshot, snapshot_records
 from sparklog.console.cluster_view import ClusterView
 from sparklog.console.resources import PAGE, BoundedValues, FieldSpec, PageResource, RowPage
 from sparklog.core.clock import SYSTEM_CLOCK
-from sparklog.core.errors import InvalidRequest, SparklogError
+from sparklog.core.errors import InvalidRequest, ResourceNotFound, SparklogError
 from sparklog.log.effects import run as run_protocol
 from sparklog.spark.schedule.cron import parse_cron, zone_of
 from sparklog.spark.schedule.history import JobRun, KnownJob
@@ -21,6 +24,7 @@ HANGING_MS: Final = 15 * 60_000
 """Kafka's `transaction.max.timeout.ms`: beyond it no producer can still hold one open."""
 
 
+DRY_RUNS: Final = frozenset({"compact", "retain", "materialize"})
 OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 
 
@@ -130,6 +134,36 @@ def _job(known: KnownJob, now_ms: int) -> dict[str, Any]:
         "next": next_ms,
         "problem": problem,
     }
+
+
+def show_run(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
+    """Return one run with its report, its job's arguments, and the command of a dry run.
+
+    Raises:
+        ResourceNotFound: no such run.
+    """
+    history = view.jobs()
+    found = history.runs.get(values.text("run"))
+    if found is None:
+        raise ResourceNotFound(f"no such run. run={values.text('run')}")
+    known = history.jobs.get(found.job)
+    arguments = () if known is None else known.arguments
+    return {
+        **run_document(found),
+        "scheduled": found.scheduled_ms,
+        "heard": found.heard_ms,
+        "arguments": list(arguments),
+        "report": json.dumps(found.report, indent=2, ensure_ascii=False) if found.report else "",
+        "dryRun": dry_run_command(view, found.kind, arguments),
+    }
+
+
+def dry_run_command(view: ClusterView, kind: str, arguments: Sequence[str]) -> str | None:
+    """Return the command that shows what a job would do; None if its kind has no dry run."""
+    if kind not in DRY_RUNS or view.kind != "root":
+        return None
+    given = [one for one in arguments if one != "--dry-run"]
+    return shlex.join(["sparklog", "run", kind, "--root", view.place, *given, "--dry-run"])
 
 
 def _run_or_none(one: JobRun | None) -> dict[str, Any] | None:
@@ -264,6 +298,9 @@ PAGES: Final = (
     PageResource(
         "/jobs", "jobs", "List upkeep jobs and their runs.", "jobs.html", list_jobs,
         JOBS_PARAMETERS,
+    ),
+    PageResource(
+        "/jobs/runs/{run}", "run", "Show a run of a job with its report.", "run.html", show_run,
     ),
     PageResource(
         "/snapshots", "snapshots", "List named snapshots.", "snapshots.html", list_snapshots,

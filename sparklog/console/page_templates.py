@@ -43,6 +43,7 @@ def new_environment() -> Environment:
         "duration": duration,
         "segment": segment,
         "query": query,
+        "money": money,
         "words": words,
     }
     return made
@@ -73,6 +74,13 @@ def size(value: float | None) -> str:
             return f"{sign}{left:.0f} {unit}" if unit == "B" else f"{sign}{left:.1f} {unit}"
         left /= _KIB
     raise AssertionError("the last unit ends the loop")
+
+
+def money(value: float | None) -> str:
+    """Return an amount with as many digits as a small one needs."""
+    if value is None:
+        return NONE_MARK
+    return f"{value:,.2f}" if abs(value) >= 1 or not value else f"{value:.6f}"
 
 
 def time_element(timestamp_ms: int | None) -> Markup | str:

@@ -1,14 +1,17 @@
 """Payload: bytes of a record as text that a page can show, never more than a bound of it.
 
-JSON is recognised by its parse, text by UTF-8, and the framing of a schema registry by its first
-byte. Everything else is shown in hex. Control characters become escapes (decision 50).
+JSON is recognised by its parse, and text by UTF-8. Maps and arrays that end with the bytes are
+MessagePack. The first byte shows a schema registry's framing. Everything else is shown in hex.
+Control characters become escapes (decision 50).
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import struct
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from sparklog.core.bounded_json import parse_json
@@ -17,7 +20,8 @@ from sparklog.core.terminal_text import printable
 
 PREVIEW_BYTES: Final = 512
 SHOWN_BYTES: Final = 64 * 1024
-DECODERS: Final = ("auto", "text", "json", "hex")
+HEADERS_SHOWN: Final = 100
+DECODERS: Final = ("auto", "text", "json", "msgpack", "hex")
 HEX_ROW: Final = 16
 _FRAME_BYTES: Final = 5
 
@@ -28,11 +32,13 @@ class ShownPayload:
 
     text: str
     decoder: str
-    """`json`, `text`, `hex`, `null` or `empty`."""
+    """`json`, `text`, `msgpack`, `hex`, `null` or `empty`; `avro` or `protobuf` by a schema."""
     size_bytes: int
     shortened: bool = False
-    schema_id: int | None = None
-    """Of the framing of a schema registry."""
+    schema_id: int | str | None = None
+    """Of the framing of a schema registry; a GUID is a text."""
+    problem: str | None = None
+    """The reason why a schema did not decode it."""
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -42,6 +48,7 @@ class ShownPayload:
             "bytes": self.size_bytes,
             "shortened": self.shortened,
             "schemaId": self.schema_id,
+            "problem": self.problem,
         }
 
 
@@ -65,6 +72,11 @@ def shown_payload(
         text = _text(part, short=short, strict=decoder == "auto")
         if text is not None:
             return ShownPayload(printable(text), "text", size, short, schema_id)
+    if decoder in {"auto", "msgpack"} and size <= SHOWN_BYTES and schema_id is None:
+        text = _msgpack(data, pretty=pretty)
+        if text is not None:
+            cut = len(text) > bytes_max
+            return ShownPayload(printable(text[:bytes_max]), "msgpack", size, cut)
     return ShownPayload(_hex(part, pretty=pretty), "hex", size, short, schema_id)
 
 
@@ -83,6 +95,37 @@ def _json(data: bytes, *, pretty: bool) -> str | None:
         return json.dumps(value, ensure_ascii=False, indent=2 if pretty else None)
     except (InvalidJson, ValueError):
         return None
+
+
+def _msgpack(data: bytes, *, pretty: bool) -> str | None:
+    """Return MessagePack as JSON; None if the bytes are no map or array of it, or are more."""
+    try:
+        import msgpack  # noqa: PLC0415 - of the console's extra, seldom needed
+    except ImportError:
+        return None
+    try:
+        value = msgpack.unpackb(data, strict_map_key=False, timestamp=3)
+        if not isinstance(value, dict | list) or not value:
+            return None
+        return json.dumps(value, ensure_ascii=False, indent=2 if pretty else None, default=_plain)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def decoded_payload(
+    size_bytes: int, kind: str, text: str, schema_id: int | str, *, bytes_max: int, pretty: bool
+) -> ShownPayload:
+    """Return a value that a schema decoded to `text`, as JSON of at most `bytes_max`."""
+    if pretty:
+        text = json.dumps(parse_json(text, "a decoded value"), ensure_ascii=False, indent=2)
+    cut = len(text) > bytes_max
+    return ShownPayload(printable(text[:bytes_max]), kind, size_bytes, cut, schema_id)
 
 
 def _text(data: bytes, *, short: bool, strict: bool) -> str | None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,11 +21,21 @@ from sparklog.console.cluster_view import (
     Arrival,
     ClusterView,
     PartitionRange,
+    milliseconds_of,
     offsets_of,
 )
-from sparklog.console.payloads import DECODERS, PREVIEW_BYTES, SHOWN_BYTES, shown_payload
+from sparklog.console.payloads import (
+    DECODERS,
+    HEADERS_SHOWN,
+    PREVIEW_BYTES,
+    SHOWN_BYTES,
+    decoded_payload,
+    shown_payload,
+)
 from sparklog.console.pinned_records import PinnedRecords
+from sparklog.console.record_copies import consume_command, editable_record
 from sparklog.console.resources import ROWS_MAX, BoundedValues, FieldSpec, PageResource
+from sparklog.console.schema_decoder import DecodedPart, SchemaDecoding
 from sparklog.core.errors import (
     InvalidRequest,
     OffsetOutOfRange,
@@ -37,7 +46,6 @@ from sparklog.core.types import TopicPartition
 
 RECORD_ROWS: Final = 50
 PARTITIONS_READ_MAX: Final = 32
-HEADERS_SHOWN: Final = 100
 STARTS: Final = ("newest", "oldest", "offset", "time", "after", "before")
 
 POSITION = FieldSpec(
@@ -64,49 +72,59 @@ class RecordPreviews:
     limit: int
     newest: bool
     decoder: str
+    decoding: SchemaDecoding
     rows: dict[TopicPartition, list[dict[str, Any]]] = field(default_factory=dict)
 
     def take(self, tp: TopicPartition, batch: pa.RecordBatch) -> bool:
         """Take records; return False when the partition has enough."""
         found = self.rows.setdefault(tp, [])
         if self.newest:
-            found += record_rows(tp, batch.slice(max(0, batch.num_rows - self.limit)), self.decoder)
+            last = batch.slice(max(0, batch.num_rows - self.limit))
+            found += record_rows(tp, last, self.decoder, self.decoding)
             del found[: -self.limit]
             return True
-        found += record_rows(tp, batch.slice(0, self.limit - len(found)), self.decoder)
+        some = batch.slice(0, self.limit - len(found))
+        found += record_rows(tp, some, self.decoder, self.decoding)
         return len(found) < self.limit
 
 
-def record_rows(tp: TopicPartition, batch: pa.RecordBatch, decoder: str) -> list[dict[str, Any]]:
-    """Return records as JSON values with bounded previews."""
+def record_rows(
+    tp: TopicPartition,
+    batch: pa.RecordBatch,
+    decoder: str,
+    decoding: SchemaDecoding | None = None,
+    *,
+    full: bool = False,
+) -> list[dict[str, Any]]:
+    """Return records as JSON values with bounded previews; a `full` one has all it may show."""
     columns = [batch.column(name) for name in RECORD_COLUMNS]
+    nothing: list[DecodedPart | None] = [None] * batch.num_rows
+    keys = values = nothing
+    if decoding is not None and decoder == "auto":
+        keys, values = decoding.parts(batch, "key"), decoding.parts(batch, "value")
     return [
-        _row(tp, *(column[at].as_py() for column in columns), decoder=decoder, full=False)
+        _row(tp, [column[at].as_py() for column in columns], (keys[at], values[at]), decoder, full)
         for at in range(batch.num_rows)
     ]
 
 
 def _row(
     tp: TopicPartition,
-    offset: int,
-    timestamp: Any,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Sequence[Mapping[str, Any]] | None,
-    timestamp_type: int | None,
-    *,
+    fields: Sequence[Any],
+    parts: tuple[DecodedPart | None, DecodedPart | None],
     decoder: str,
     full: bool,
 ) -> dict[str, Any]:
+    offset, timestamp, key, value, headers, timestamp_type = fields
     most = SHOWN_BYTES if full else PREVIEW_BYTES
-    given = list(headers or ())
+    given: list[Mapping[str, Any]] = list(headers or ())
     return {
         "partition": tp.partition,
         "offset": offset,
-        "timestamp": _milliseconds(timestamp),
+        "timestamp": milliseconds_of(timestamp),
         "timestampType": None if timestamp_type is None else timestamp_type_name(timestamp_type),
-        "key": shown_payload(key, decoder, bytes_max=most, pretty=False).document(),
-        "value": shown_payload(value, decoder, bytes_max=most, pretty=full).document(),
+        "key": _payload(key, parts[0], decoder, most, pretty=False),
+        "value": _payload(value, parts[1], decoder, most, pretty=full),
         "headerCount": len(given),
         "headers": [
             {
@@ -118,12 +136,18 @@ def _row(
     }
 
 
-def _milliseconds(timestamp: Any) -> int | None:
-    if timestamp is None:
-        return None
-    if isinstance(timestamp, datetime):
-        return round(timestamp.timestamp() * 1000)
-    return int(timestamp)
+def _payload(
+    data: bytes | None, part: DecodedPart | None, decoder: str, most: int, *, pretty: bool
+) -> dict[str, Any]:
+    if part is None:
+        return shown_payload(data, decoder, bytes_max=most, pretty=pretty).document()
+    if part.problem:
+        plain = shown_payload(data, decoder, bytes_max=most, pretty=pretty)
+        return replace(plain, schema_id=part.schema, problem=part.problem).document()
+    size = 0 if data is None else len(data)
+    return decoded_payload(
+        size, part.kind, part.text, part.schema, bytes_max=most, pretty=pretty
+    ).document()
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +210,7 @@ def _known_offsets(
     ends = offsets_of(look(dict.fromkeys(chosen, LATEST)))
     if values.text("from") != "time":
         return firsts, ends, {}
-    return firsts, ends, offsets_of(look(dict.fromkeys(chosen, _time_of(values.text("at")))))
+    return firsts, ends, offsets_of(look(dict.fromkeys(chosen, time_of(values.text("at")))))
 
 
 def list_records(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
@@ -196,7 +220,8 @@ def list_records(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
     """
     start, at, limit = values.text("from"), values.text("at"), values.whole("limit")
     newest = start in {"newest", "before"}
-    previews = RecordPreviews(limit, newest, values.text("decoder"))
+    decoding = SchemaDecoding(view.schemas)
+    previews = RecordPreviews(limit, newest, values.text("decoder"), decoding)
     with page_source(view, values) as source:
         bounds = source.bounds(start, at)
         if newest:
@@ -226,6 +251,13 @@ def list_records(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
         "logStartOffsets": {str(tp.partition): at for tp, at in source.firsts.items()},
         "endOffsets": {str(tp.partition): at for tp, at in source.ends.items()},
         "records": rows,
+        "command": consume_command(
+            view,
+            values.text("topic"),
+            partition=values.optional_whole("partition"),
+            offset=None,
+            snapshot=values.text("snapshot"),
+        ),
         **_continuations(rows, bounds, source.firsts, source.ends, newest=newest),
     }
 
@@ -241,11 +273,12 @@ def _partitions(topic: str, count: int, only: int | None) -> list[TopicPartition
     return [TopicPartition(topic, only)]
 
 
-def _time_of(text: str) -> int:
+def time_of(text: str) -> int:
+    """Return a time in ISO 8601 as ms since 1970. Raises InvalidRequest."""
     try:
         return datetime_ms(text)
     except Exception as error:
-        raise InvalidRequest(f"at is a time such as 2026-01-31T23:59:59, not {text!r}") from error
+        raise InvalidRequest(f"a time is written as 2026-01-31T23:59:59, not {text!r}") from error
 
 
 def _bounds(
@@ -348,9 +381,14 @@ def _spelled(positions: Mapping[int, int]) -> str:
 
 def show_record(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
     """Return one record, its value up to `SHOWN_BYTES`."""
-    tp, offset, fields = find_record(view, values)
-    row = _row(tp, *fields, decoder=values.text("decoder"), full=True)
+    tp, offset, found = find_record(view, values)
+    decoding = SchemaDecoding(view.schemas)
+    (row,) = record_rows(tp, found, values.text("decoder"), decoding, full=True)
     return {
+        "edit": editable_record(found),
+        "command": consume_command(
+            view, tp.topic, partition=tp.partition, offset=offset, snapshot=values.text("snapshot")
+        ),
         "topic": tp.topic,
         "decoder": values.text("decoder"),
         "snapshot": values.text("snapshot"),
@@ -362,20 +400,20 @@ def show_record(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
 
 def find_record(
     view: ClusterView, values: BoundedValues
-) -> tuple[TopicPartition, int, tuple[Any, ...]]:
-    """Return a record's partition, offset and columns.
+) -> tuple[TopicPartition, int, pa.RecordBatch]:
+    """Return a record's partition, its offset, and a batch with it alone.
 
     Raises:
         OffsetOutOfRange: no record has this offset: it was compacted, deleted, or is a marker.
     """
     tp = TopicPartition(values.text("topic"), values.whole("partition"))
     offset = values.whole("offset")
-    found: list[tuple[Any, ...]] = []
+    found: list[pa.RecordBatch] = []
 
     def take(_: TopicPartition, batch: pa.RecordBatch) -> bool:
         for at, number in enumerate(batch.column("offset").to_pylist()):
             if number == offset:
-                found.append(tuple(batch.column(name)[at].as_py() for name in RECORD_COLUMNS))
+                found.append(batch.slice(at, 1))
         return not found
 
     wanted = PartitionRange(tp, offset, offset + 1)

@@ -79,10 +79,16 @@ class BoundedValues:
 
     given: Mapping[str, str]
     specs: Mapping[str, FieldSpec]
+    session_id: str = ""
+    """Of the session that asks; its queries belong to it."""
 
     @classmethod
     def checked(
-        cls, given: Mapping[str, str], specs: tuple[FieldSpec, ...], path: Mapping[str, str]
+        cls,
+        given: Mapping[str, str],
+        specs: tuple[FieldSpec, ...],
+        path: Mapping[str, str],
+        session_id: str = "",
     ) -> BoundedValues:
         """Return the values; an empty one counts as not given.
 
@@ -102,7 +108,7 @@ class BoundedValues:
                 raise InvalidRequest(f"{spec.name} is needed: {spec.summary}")
         for name, text in path.items():
             FieldSpec(name, "", length_max=TEXT_MAX).check(text)
-        return cls({**kept, **path}, by_name)
+        return cls({**kept, **path}, by_name, session_id)
 
     def text(self, name: str) -> str:
         """Return a text; its default if it was not given."""

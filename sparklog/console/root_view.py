@@ -6,10 +6,11 @@ coordinators hold in memory only: members and states.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
 from typing import Final
 
@@ -28,22 +29,30 @@ from sparklog.client.values import (
 )
 from sparklog.cluster.log import Log
 from sparklog.cluster.metadata.image import MetadataImage, Topic
+from sparklog.console.bill import Bill, PriceList
 from sparklog.console.cluster_view import (
     RECORD_COLUMNS,
     AppendedRecord,
     Arrival,
     NewRecord,
     PartitionRange,
+    lag_in_records,
 )
+from sparklog.console.lag_history import LagHistory
+from sparklog.console.query_runs import QueryRuns
 from sparklog.coordinator.group_records import key_kind, read_offset_key, read_offset_value
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.counters import RequestCounters, Snapshot
 from sparklog.core.entropy import SYSTEM_ENTROPY
 from sparklog.core.errors import DataCorrupt, InvalidRequest, UnknownTopicOrPartition
 from sparklog.core.types import TopicPartition
 from sparklog.log.schema import HEADERS, read_schema
 from sparklog.log.segment.unread_batches import Unread
 from sparklog.protocol.partitioner.partitioner import partition_for_key
+from sparklog.registry.registry import SchemaRegistry
+from sparklog.registry.schema_log import RootSchemaLog
 from sparklog.spark.schedule.history import JobHistory, read_history
+from sparklog.sql.topics import RootTopics
 
 IMAGE_AGE_MAX_S: Final = 1.0
 GROUPS_AGE_MAX_S: Final = 3.0
@@ -93,8 +102,21 @@ class RootView:
 
     kind = "root"
 
-    def __init__(self, root: str, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        root: str,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        prices: PriceList | None = None,
+        pages: Mapping[str, Callable[[], Snapshot]] | None = None,
+    ) -> None:
         """Open the root; nothing is read yet.
+
+        Args:
+            root: its URL.
+            clock: for ages.
+            prices: of requests and storage; None takes the defaults.
+            pages: readers of brokers' counters, by their names.
 
         Raises:
             InvalidConfig: not a root.
@@ -106,9 +128,19 @@ class RootView:
         self._offsets = StoredOffsets()
         self._offsets_s: float | None = None
         self._offsets_lock = Lock()
+        self._schemas = SchemaRegistry(RootSchemaLog(self._log))
+        counted = {"this console": self._counted, **(pages or {})}
+        self.bill: Bill | None = Bill(prices or PriceList(), counted, clock)
+        self.lags = LagHistory(partial(lag_in_records, self), clock)
+        # Stored records only, as on the pages of records: no broker has to run.
+        self.queries = QueryRuns(
+            lambda: RootTopics(self._log, committed_only=True, includes_unflushed=False), clock
+        )
 
     def close(self) -> None:
         """Release connections and threads."""
+        self.queries.close()
+        self.lags.close()
         self._log.close()
 
     @contextmanager
@@ -200,6 +232,10 @@ class RootView:
         done = self._log.partition(record.topic, number).append([batch])
         return AppendedRecord(TopicPartition(record.topic, number), done.base_offset)
 
+    def append_copies(self, to: TopicPartition, batches: Sequence[pa.RecordBatch]) -> None:
+        """Append all records or none. Raises as `append`."""
+        self._log.partition(to.topic, to.partition).append(batches)
+
     def groups(self) -> Sequence[GroupListing]:
         """Return the groups with stored offsets; their states are unknown."""
         found = self._stored().groups
@@ -217,6 +253,14 @@ class RootView:
     def jobs(self) -> JobHistory:
         """Return schedules and runs of jobs."""
         return read_history(self._log)
+
+    def schemas(self) -> SchemaRegistry:
+        """Return the registry of schemas. Cost: none before its first use."""
+        return self._schemas
+
+    def _counted(self) -> Snapshot:
+        counters: RequestCounters | None = getattr(self._log.store, "counters", None)
+        return {} if counters is None else counters.snapshot()
 
     def _size(self, tp: TopicPartition) -> int:
         entries = self._log.partition(tp.topic, tp.partition).readable().entries

@@ -8,6 +8,7 @@ from typing import Any, Final
 from sparklog.console.cluster_view import RECORD_COLUMNS, ClusterView
 from sparklog.console.record_pages import DECODER, record_rows
 from sparklog.console.resources import BoundedValues, FieldSpec, PageResource
+from sparklog.console.schema_decoder import SchemaDecoding
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.errors import InvalidRequest
 from sparklog.core.types import TopicPartition
@@ -53,6 +54,7 @@ def search_key(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
         numbers = [only]
     began_s, before = SYSTEM_CLOCK.monotonic_s(), _requests(log)
     rows: list[dict[str, Any]] = []
+    decoding = SchemaDecoding(view.schemas)
     total = segments = skipped = 0
     for number in numbers:
         found = log.partition(topic.name, number).find(
@@ -62,7 +64,7 @@ def search_key(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
         for batch in found.records[::-1]:
             if shown < FOUND_MAX:
                 some = batch.slice(max(0, batch.num_rows - FOUND_MAX + shown))
-                rows += record_rows(tp, some, values.text("decoder"))
+                rows += record_rows(tp, some, values.text("decoder"), decoding)
                 shown += some.num_rows
         total += found.rows
         segments += found.segments

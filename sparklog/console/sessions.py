@@ -6,27 +6,33 @@ CONSOLE-SESSIONS-2: A session has a random id of 128 bits. It ends when it was i
     and with the process.
 CONSOLE-SESSIONS-3: Without logins each browser has the console's own role, and only loopback is
     served, unless the role is viewer.
-CONSOLE-SESSIONS-4: With logins an unknown user costs as much time as a wrong password.
+CONSOLE-SESSIONS-4: A session of an OpenID provider ends with the token.
+CONSOLE-SESSIONS-5: With logins an unknown user costs as much time as a wrong password.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import re
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Protocol
 
 from sparklog.client.security import with_login
+from sparklog.console.bill import Bill
 from sparklog.console.broker_view import BrokerView
 from sparklog.console.cluster_view import ClusterView
+from sparklog.console.oidc import OidcLogins, OidcUser
 from sparklog.console.resources import ConsoleRole
 from sparklog.console.root_view import RootView
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
+from sparklog.core.errors import SaslAuthenticationFailed
+from sparklog.security.jaas import OAUTHBEARER_MODULE
 from sparklog.security.sasl.password_check import PasswordCheck
 
 COOKIE: Final = "sparklog_console"
@@ -34,6 +40,7 @@ IDLE_S: Final = 8 * 3600.0
 SESSIONS_MAX: Final = 1000
 CREDENTIAL_TEXT_MAX: Final = 1024
 _ID: Final = re.compile("[0-9a-f]{32}")
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]{1,65536}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,8 @@ class ConsoleSession:
     session_id: str
     user: ConsoleUser | None
     used_s: float
+    ends_s: float = math.inf
+    """On the monotonic clock: a provider's token ends then."""
 
 
 class Logins(Protocol):
@@ -82,22 +91,86 @@ class RootLogins:
 class BrokerLogins:
     """Users of brokers: the console acts as each of them, so that ACLs decide."""
 
-    def __init__(self, bootstrap: str, settings: Mapping[str, str], most: ConsoleRole) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        settings: Mapping[str, str],
+        most: ConsoleRole,
+        bill: Bill | None = None,
+    ) -> None:
         """Log in with these settings, where each user's name and password take the place."""
+        self._bill = bill
         self._bootstrap = bootstrap
         self._settings = dict(settings)
         self._most = most
 
     def log_in(self, name: str, password: str) -> ConsoleUser:
         """Return the user. Raises SaslAuthenticationFailed; Unavailable: no broker answers."""
-        view = BrokerView(self._bootstrap, with_login(self._settings, name, password))
-        try:
-            with view.brokers_admin() as admin:
-                admin.brokers()
-        except BaseException:
-            view.close()
-            raise
-        return ConsoleUser(name, self._most, view)
+        own = with_login(self._settings, name, password)
+        view = BrokerView(self._bootstrap, own, bill=self._bill)
+        return checked_user(name, self._most, view)
+
+
+class ProviderLogins:
+    """Users of an OpenID provider; without passwords here."""
+
+    def __init__(self, provider: OidcLogins, user_of: Callable[[OidcUser], ConsoleUser]) -> None:
+        """Let `user_of` make the users that `provider` confirms."""
+        self.provider = provider
+        self._user_of = user_of
+
+    def log_in(self, name: str, password: str) -> ConsoleUser:
+        """Raise SaslAuthenticationFailed: the provider has the passwords."""
+        del name, password
+        raise SaslAuthenticationFailed("log in at the provider")
+
+    def confirmed(self, browser: str, given: Mapping[str, str]) -> tuple[ConsoleUser, int]:
+        """Return the user of a login that came back, and when its token ends, in ms.
+
+        Raises as `OidcLogins.finish`. At brokers the console has logged in by the access token.
+        """
+        found = self.provider.finish(browser, given)
+        return self._user_of(found), found.expires_ms
+
+
+def broker_user(
+    bootstrap: str,
+    settings: Mapping[str, str],
+    most: ConsoleRole,
+    bill: Bill | None,
+    found: OidcUser,
+) -> ConsoleUser:
+    """Return a user that acts at brokers by the access token of an OpenID provider.
+
+    Raises:
+        SaslAuthenticationFailed: the brokers reject the token. Unavailable: no broker answers.
+    """
+    if _TOKEN.fullmatch(found.access_token) is None:
+        raise SaslAuthenticationFailed("the access token is none that brokers take")
+    own = {
+        "security.protocol": sasl_protocol(settings),
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.jaas.config": f'{OAUTHBEARER_MODULE} required token="{found.access_token}";',
+    }
+    kept = {n: t for n, t in settings.items() if not n.startswith("sasl.")}
+    return checked_user(found.name, most, BrokerView(bootstrap, {**kept, **own}, bill=bill))
+
+
+def sasl_protocol(settings: Mapping[str, str]) -> str:
+    """Return the protocol of the settings, with SASL."""
+    protocol = settings.get("security.protocol", "PLAINTEXT").upper()
+    return protocol if protocol.startswith("SASL_") else f"SASL_{protocol}"
+
+
+def checked_user(name: str, most: ConsoleRole, view: BrokerView) -> ConsoleUser:
+    """Return the user after a login at a broker. Raises SaslAuthenticationFailed, Unavailable."""
+    try:
+        with view.brokers_admin() as admin:
+            admin.brokers()
+    except BaseException:
+        view.close()
+        raise
+    return ConsoleUser(name, most, view)
 
 
 class ConsoleSessions:
@@ -119,13 +192,14 @@ class ConsoleSessions:
         self._sessions: OrderedDict[str, ConsoleSession] = OrderedDict()
         self._lock = Lock()
 
-    def begin(self, user: ConsoleUser | None = None) -> ConsoleSession:
+    def begin(self, user: ConsoleUser | None = None, lasts_s: float = math.inf) -> ConsoleSession:
         """Return a new session, and end the one that was idle longest if there are too many.
 
         Without logins a session is its id alone, so that visitors push out no others.
         """
+        now_s = self._clock.monotonic_s()
         session = ConsoleSession(
-            new_nonce(self._entropy), user or self._common, self._clock.monotonic_s()
+            new_nonce(self._entropy), user or self._common, now_s, now_s + lasts_s
         )
         if self.logins is None:
             return session
@@ -151,6 +225,9 @@ class ConsoleSessions:
                     break
                 ended.append(self._sessions.popitem(last=False)[1])
             found = self._sessions.get(session_id)
+            if found is not None and now_s >= found.ends_s:
+                ended.append(self._sessions.pop(session_id))
+                found = None
             if found is not None:
                 found.used_s = now_s
                 self._sessions.move_to_end(session_id)

@@ -7,15 +7,20 @@ from typing import Final
 
 from sparklog.console import (
     access_pages,
+    bill_page,
+    cluster_pages,
     group_pages,
     operation_pages,
     overview_page,
+    query_pages,
     record_pages,
+    schema_pages,
     search_page,
     topic_pages,
 )
 from sparklog.console.access_changes import ACCESS_CHANGES
 from sparklog.console.changes import CHANGES
+from sparklog.console.record_copies import COPY_CHANGES
 from sparklog.console.resources import ChangeAction, PageResource
 
 ALL_PAGES: Final[tuple[PageResource, ...]] = (
@@ -23,11 +28,22 @@ ALL_PAGES: Final[tuple[PageResource, ...]] = (
     *topic_pages.PAGES,
     *record_pages.PAGES,
     *search_page.PAGES,
+    *query_pages.PAGES,
+    *schema_pages.PAGES,
     *group_pages.PAGES,
     *operation_pages.PAGES,
+    *cluster_pages.PAGES,
     *access_pages.PAGES,
+    *bill_page.PAGES,
 )
-ALL_CHANGES: Final[tuple[ChangeAction, ...]] = (*CHANGES, *ACCESS_CHANGES)
+ALL_CHANGES: Final[tuple[ChangeAction, ...]] = (
+    *CHANGES,
+    *ACCESS_CHANGES,
+    *COPY_CHANGES,
+    *cluster_pages.CLUSTER_CHANGES,
+    *query_pages.QUERY_ACTIONS,
+    *schema_pages.SCHEMA_CHANGES,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +61,13 @@ NAVIGATION: Final = (
     NavigationEntry("/", "Overview", "o"),
     NavigationEntry("/topics", "Topics", "t"),
     NavigationEntry("/groups", "Groups", "g"),
+    NavigationEntry("/sql", "SQL", "q"),
+    NavigationEntry("/schemas", "Schemas", "c"),
     NavigationEntry("/brokers", "Brokers", "b"),
     NavigationEntry("/jobs", "Jobs", "j"),
     NavigationEntry("/snapshots", "Snapshots", "s", "root"),
     NavigationEntry("/transactions", "Transactions", "x", "brokers"),
+    NavigationEntry("/bill", "Bill", "m"),
     NavigationEntry("/users", "Users", "u"),
     NavigationEntry("/acls", "ACLs", "a"),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Timer
@@ -111,9 +111,12 @@ class Query(Closeable):
     def cancel(self) -> None:
         """Stop the query, from any thread; `batches` then raises."""
         self._scans.stopped.set()
+        import duckdb  # noqa: PLC0415 - an extra, which only queries need
+
         connection = self._connection
         if connection is not None:
-            connection.interrupt()
+            with suppress(duckdb.ConnectionException):  # it was closed meanwhile
+                connection.interrupt()
 
     def spent(self) -> RequestCount:
         """Return the requests to the store and the bytes since the query began."""
@@ -182,7 +185,9 @@ class Query(Closeable):
         return self._connection
 
     def _answer(self, connection: DuckDBPyConnection) -> Iterator[pa.RecordBatch]:
-        reader = connection.sql(self._statement.sql).to_arrow_reader(RESULT_ROWS)
+        most = self._limits.rows_max
+        rows = RESULT_ROWS if most is None else min(RESULT_ROWS, most + 1)
+        reader = connection.sql(self._statement.sql).to_arrow_reader(rows)
         yield pa.RecordBatch.from_pylist([], schema=reader.schema)
         yield from reader
 

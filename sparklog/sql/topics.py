@@ -15,7 +15,12 @@ from typing import Final, Protocol
 from sparklog.client.security import SecuritySettings, process_security
 from sparklog.cluster.log import Log
 from sparklog.core.counters import NOTHING, RequestCount
-from sparklog.core.errors import InvalidConfig, InvalidRequest, SparklogError
+from sparklog.core.errors import (
+    InvalidConfig,
+    InvalidRequest,
+    SparklogError,
+    UnknownTopicOrPartition,
+)
 from sparklog.core.topic_names import SCHEMAS_TOPIC
 from sparklog.core.types import Closeable, TopicPartition
 from sparklog.log.layout import PartitionLayout
@@ -250,7 +255,10 @@ class BrokerTopics(Closeable):
                 "a snapshot is read from the storage; give the root, not brokers. "
                 f"snapshot={moment.snapshot}"
             )
-        known = self._admin.topic(topic)
+        # Without its settings, which a principal with Read alone may not see.
+        known = self._admin.listed_topics([topic]).get(topic)
+        if known is None:
+            raise UnknownTopicOrPartition(f"no such topic. topic={topic}")
         numbers = range(known.partitions) if partition is None else [partition]
         places = [TopicPartition(topic, number) for number in numbers]
         starts = self._offsets(dict.fromkeys(places, EARLIEST))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,12 @@ from sparklog.cluster.log import Log, open_log
 from sparklog.cluster.named_snapshots import create_snapshot
 from sparklog.console.root_view import RootView
 from sparklog.log.schema import HEADERS
+from sparklog.registry.decisions import ParsedOf, RegistryDecision, SchemaCandidate, register
+from sparklog.registry.model.schema import read_content
+from sparklog.registry.registry import SchemaRegistry
+from sparklog.registry.schema_log import RootSchemaLog
+from sparklog.registry.state import RegistryState
+from sparklog.spark.schedule.history import JobRun, write_history
 from tests.harness.console_browser import NASTY, Browser, browser_of
 
 
@@ -20,9 +27,15 @@ def append(log: Log, topic: str, partition: int, rows: dict[str, Any]) -> None:
     log.partition(topic, partition).append([pa.record_batch(rows)])
 
 
+def _registered(
+    candidate: SchemaCandidate, state: RegistryState, parsed: ParsedOf
+) -> RegistryDecision:
+    return register(state, candidate, parsed)
+
+
 @pytest.fixture(scope="module")
 def filled_root(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A root with four topics and a snapshot."""
+    """A root with topics, a snapshot and two schemas."""
     root = str(tmp_path_factory.mktemp("console"))
     with open_log(root) as log:
         log.create_topic("flights", 3, {"sparklog.key.index": "bloom"})
@@ -53,6 +66,15 @@ def filled_root(tmp_path_factory: pytest.TempPathFactory) -> str:
             },
         )
         create_snapshot(log, "kept", ["flights"])
+        run = JobRun("r1", "tidy", "compact", "schedule", 1_790_000_000_000, 1_790_000_000_000,
+                     1_790_000_060_000, "app", "done", 0, 60_000, message="<b>kept</b>",
+                     report={"topics": 3})  # fmt: skip
+        write_history(log, run, patience_s=1.0)
+        schemas = SchemaRegistry(RootSchemaLog(log))
+        for kind in ("long", "double"):
+            content = read_content({"schema": f'"{kind}"'})
+            candidate = schemas.candidate("flights-value", content)
+            schemas.change(partial(_registered, candidate))
     return root
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import confluent_kafka
 import httpx2 as httpx
 import pytest
 import uvicorn
@@ -65,7 +66,8 @@ def test_pages_come_from_brokers(cluster: SparklogCluster, browser: Browser) -> 
     detail = browser.get("/topics/flights")
     assert [row["endOffset"] for row in detail["partitions"]] == [0, 3]
     for path in ("/", "/topics/flights", "/topics/flights/records", "/brokers", "/brokers/1",
-                 "/groups", "/jobs", "/transactions"):  # fmt: skip
+                 "/groups", "/jobs", "/transactions", "/transactions/hanging", "/moves", "/sql",
+                 "/schemas", "/topics/flights/find"):  # fmt: skip
         browser.page(path)
     assert "--root" in browser.get("/snapshots", 400)["message"]
     newest = browser.get("/topics/flights/records?limit=2")
@@ -162,4 +164,58 @@ def test_silent_brokers_are_reported_in_words() -> None:
         browser = Browser(client)
         assert "no broker answers" in browser.page("/", 503)
         assert browser.get("/topics", 503)["error"] == "No answer"
+    view.close()
+
+
+def test_open_transaction_is_aborted_in_its_partition(
+    cluster: SparklogCluster, browser: Browser
+) -> None:
+    cluster.topic("billing")
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "billing"}
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("billing", b"open", partition=0)
+    assert producer.flush(30) == 0
+    (listed,) = browser.get("/transactions")["transactions"]
+    assert (listed["transactionalId"], listed["state"]) == ("billing", "Ongoing")
+    # Its coordinator knows it and will end it, so it does not hang.
+    hanging = "/transactions/hanging?topic=billing&minutes=0"
+    assert browser.get(hanging)["transactions"] == []
+    abort = "/topics/billing/partitions/0/abort"
+    assert "confirm" in browser.post(abort, 400, startOffset=0, confirm="bill")["message"]
+    text = browser.submit(abort, startOffset="0", confirm="billing")
+    assert "Aborted the transaction at offset 0" in text
+    again = browser.post(abort, 400, startOffset=0, confirm="billing")
+    assert "no open transaction" in again["message"]
+
+
+def test_leaders_are_elected_and_moves_are_checked(browser: Browser) -> None:
+    done = browser.post("/topics/flights/elections")
+    assert (done["elected"], done["partitions"]) == (0, 2)
+    assert browser.get("/moves")["moves"] == []
+    browser.post("/topics/flights/replicas", partition=0, replicas="1")
+    for wrong in ("", "1,1", "x", "-1"):
+        browser.post("/topics/flights/replicas", 400, partition=0, replicas=wrong)
+    refused = browser.client.post(
+        "/api/v1/topics/flights/replicas", json={"partition": 0, "replicas": "9"},
+        headers={"X-CSRF-Token": browser.token()},
+    )  # fmt: skip
+    assert refused.status_code >= 400
+
+
+def test_group_has_lag_in_time_and_history(cluster: SparklogCluster) -> None:
+    commit(cluster, "late", 1)
+    view = BrokerView(cluster.bootstrap_servers, {})
+    with browser_of(view) as client:
+        browser = Browser(client)
+        first = browser.get("/groups/late")
+        assert (first["lag"], first["lagTime"], first["chart"]) == (2, None, None)
+        timed = browser.get("/groups/late?time=1")
+        assert 0 < timed["lagTime"] < 600_000
+        view.lags.sample()
+        assert browser.get("/groups/late")["chart"]["rates"] == [2.0] * 4
+        assert 'hx-get="/groups/late?time=1"' in browser.page("/groups/late")
+        assert 'data-series="Records"' in browser.page("/groups/late?time=1")
     view.close()

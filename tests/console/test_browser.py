@@ -34,7 +34,9 @@ PATHS = (
     "/topics/nasty/partitions/0/records/6", "/topics/flights/partitions/0/files",
     "/topics/flights/search?key=N25&everywhere=1", "/groups", "/brokers", "/jobs", "/snapshots",
     "/snapshots/kept", "/topics/none", "/users", "/acls",
-    "/acls?principal=User:ann&name=flights&operation=read",
+    "/acls?principal=User:ann&name=flights&operation=read", "/sql",
+    "/topics/flights/find?name=n&text=25", "/schemas", "/schemas/flights-value", "/jobs/runs/r1",
+    "/bill?flush=30000",
 )  # fmt: skip
 MODES: tuple[dict[str, Any], ...] = (
     {"color_scheme": "light", "viewport": {"width": 1280, "height": 900}},

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from html.parser import HTMLParser
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from sparklog.console.resources import ChangeAction, ConsoleRole
 from sparklog.console.root_view import RootView
 from sparklog.console.sessions import RootLogins
 from sparklog.console.site import ALL_CHANGES
+from sparklog.log.schema import HEADERS
 from tests.harness.console_browser import Browser, browser_of
 
 Opens = Callable[..., Browser]
@@ -76,6 +79,12 @@ FIELDS = {
     "total": "9",
     "confirm": "flights",
     "to": "earliest",
+    "level": "FULL",
+    "target": "flights",
+    "partition": "0",
+    "base": "0",
+    "end": "9",
+    "startOffset": "0",
 }
 
 
@@ -193,3 +202,127 @@ def test_users_log_in_with_their_roles(root_browser: Opens, tmp_path: object) ->
         )  # fmt: skip
         browser.post("/topics", name="orders")
     view.close()
+
+
+def test_topic_is_cloned_without_its_records(root_browser: Opens) -> None:
+    browser = root_browser()
+    browser.post("/topics", name="orders", partitions=3, settings="retention.ms=5000")
+    browser.post("/topics/orders/records", value="v")
+    browser.submit("/topics/orders/clone", name="copy")
+    made = browser.get("/topics/copy")
+    assert (len(made["partitions"]), made["records"]) == (3, 0)
+    own = {one["name"]: one["value"] for one in made["settings"] if one["own"]}
+    assert own == {"retention.ms": "5000"}
+    browser.post("/topics/orders/clone", 400, name="copy")
+    browser.post("/topics/none/clone", 404, name="other")
+
+
+def test_range_is_replayed_as_it_was(root_browser: Opens) -> None:
+    browser = root_browser()
+    browser.post("/topics", name="orders", partitions=2)
+    browser.post("/topics", name="target", partitions=1)
+    for number in range(5):
+        browser.post(
+            "/topics/orders/records", key=f"k{number}", value="v", headers="h: 1", partition=1
+        )
+    fields: dict[str, Any] = {"target": "target", "partition": 1, "base": 1, "end": 4}
+    done = browser.post("/topics/orders/replay", **fields)
+    assert (done["records"], done["partition"], done["nextOffset"]) == (3, 0, 4)
+    rows = browser.get("/topics/target/records?from=oldest")["records"]
+    before = browser.get("/topics/orders/records?from=oldest&partition=1")["records"][1:4]
+    for name in ("key", "value", "headers", "timestamp"):
+        assert [row[name] for row in rows] == [row[name] for row in before]
+    some = browser.post("/topics/orders/replay", limit=2, **fields)
+    assert "Go on at offset 3." in some["message"]
+    for wrong, status in (
+        ({"target": "none"}, 404),
+        ({"target": "__consumer_offsets"}, 404),
+        ({"partition": 9}, 404),
+        ({"base": 90, "end": 99}, 400),
+        ({"base": 3, "end": 3}, 400),
+        ({"limit": 10_001}, 400),
+    ):
+        browser.post("/topics/orders/replay", status, **{**fields, **wrong})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "form"),
+    [
+        (b"k", b"line\n<b>", "text"),
+        (b"", None, "text"),
+        (None, b"", "text"),
+        (b"\xff", b"v", "hex"),
+        (b"k", b"a\r\nb", "hex"),
+        (b"a\nb", "right\u202eleft".encode(), "hex"),
+        (b"k", b"\n leads and ends \n", "text"),
+    ],
+)
+def test_record_edited_in_a_form_keeps_its_bytes(
+    key: bytes | None, value: bytes | None, form: str, root_browser: Opens
+) -> None:
+    browser = root_browser()
+    assert browser.log is not None
+    browser.log.create_topic("orders", 1)
+    headers = [{"key": "a", "value": b"1"}, {"key": "b", "value": b"\xff"}]
+    batch = {
+        "key": pa.array([key], pa.binary()),
+        "value": pa.array([value], pa.binary()),
+        "headers": pa.array([headers], HEADERS),
+    }
+    browser.log.partition("orders", 0).append([pa.record_batch(batch)])
+    document = browser.get("/topics/orders/partitions/0/records/0")
+    assert document["command"].endswith("--partition 0 --offset 0 --max-messages 1")
+    edit = document["edit"]
+    assert (edit["format"], edit["headersLeftOut"], edit["headers"]) == (form, 1, ["a: 1"])
+    page = browser.page("/topics/orders/partitions/0/records/0")
+    parsed = PageForm(page, "/topics/orders/records")
+    browser.submit("/topics/orders/records", **parsed.fields)
+    row = browser.log.partition("orders", 0)
+    (again,) = pa.Table.from_batches(row.read(1, 2, ("key", "value"))).to_pylist()
+    assert (again["key"], again["value"]) == (key, value)
+
+
+class PageForm(HTMLParser):
+    """The fields that a browser would send with the last form of a page that has this action."""
+
+    def __init__(self, page: str, action: str) -> None:
+        super().__init__()
+        self.fields: dict[str, Any] = {}
+        self._action = action
+        self._inside = False
+        self._area = self._select = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        name = given.get("name") or ""
+        if tag == "form":
+            self._inside = given.get("action") == self._action
+        elif not self._inside:
+            return
+        elif tag == "textarea":
+            self._area = name
+            self.fields[name] = ""
+        elif tag == "select":
+            self._select = name
+        elif tag == "option":
+            if "selected" in given or self._select not in self.fields:
+                self.fields[self._select] = "hex" if "selected" in given else "text"
+        elif (
+            tag == "input"
+            and name != "csrf"
+            and (given.get("type") != "checkbox" or "checked" in given)
+        ):
+            self.fields[name] = given.get("value") or ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside and self._area:
+            self.fields[self._area] += data
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "textarea" and self._inside:
+            # A browser drops the first line break, and sends line breaks as CR LF.
+            text = self.fields[self._area].removeprefix("\n")
+            self.fields[self._area] = text.replace("\n", "\r\n")
+            self._area = ""
+        self._inside = self._inside and tag != "form"

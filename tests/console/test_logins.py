@@ -18,7 +18,7 @@ from sparklog.security.acls import (
 )
 from sparklog.security.principal import Principal
 from sparklog.testing.cluster import SparklogCluster
-from tests.harness.console_browser import Browser, browser_of
+from tests.harness.console_browser import Browser, browser_of, ended
 
 SETTINGS = {
     "listeners": "LOGIN://127.0.0.1:0",
@@ -68,6 +68,10 @@ def test_acls_limit_pages_and_changes_of_a_user(tmp_path: Path) -> None:
             assert sized["bytes"] is None
             for path in ("/", "/topics", "/topics/flights", "/groups", "/jobs", "/brokers"):
                 browser.page(path)
+            (cell,) = ended(browser, "SELECT try_text(value) FROM flights")["records"][0]["cells"]
+            assert cell["text"] == "hello"
+            refused = ended(browser, "SELECT value FROM orders")
+            assert (refused["state"], "no such topic" in refused["message"]) == ("failed", True)
             browser.get("/topics/orders", 403)
             browser.get("/brokers/1", 403)
             assert browser.post("/topics", 403, name="new")["error"] == "Not allowed"

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 import sys
 from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
 
 import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
+from sparklog.cli.commands.serve import has_users
 from sparklog.cli.main import main, parser_of
 from sparklog.cluster.metadata.image import PartitionState, Topic
 from sparklog.console.cluster_view import RECORD_COLUMNS
-from sparklog.console.command import application
+from sparklog.console.command import application, served
 from sparklog.console.live_tail import QUEUE_ROWS, TailQueue
 from sparklog.console.overview_page import job_findings, partition_findings
 from sparklog.console.page_templates import STATIC
@@ -23,10 +27,12 @@ from sparklog.console.payloads import shown_payload
 from sparklog.console.resources import RowPage
 from sparklog.console.topic_pages import records_by_time
 from sparklog.console.vendored import VENDORED
+from sparklog.core.config.broker import STANDARD_AUTHORIZER
 from sparklog.core.types import TopicPartition
 from sparklog.log.manifest.manifest import Entry
 from sparklog.log.schema import read_schema
 from sparklog.spark.schedule.history import JobHistory, JobRun
+from sparklog.spark.serve.arguments import parse_serve
 
 
 @pytest.mark.parametrize(
@@ -128,10 +134,16 @@ def test_templates_have_no_inline_script_style_or_other_host() -> None:
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["--root", "x", "--host", "0.0.0.0"], "--login or --read-only"),
+        (["--root", "x", "--host", "0.0.0.0"], "--oidc-issuer or --read-only"),
         (["--root", "x", "--role", "ann=admin"], "--role goes with --login"),
         (["--root", "x", "--login", "--role", "ann=boss"], "knows no role 'boss'"),
         (["--bootstrap-server", "h:1", "--login", "--role", "a=admin"], "ACLs decide"),
+        (["--root", "x", "--login", "--oidc-issuer", "https://p"], "choose one"),
+        (["--root", "x", "--oidc-issuer", "https://p"], "go together"),
+        (
+            ["--root", "x", "--port", "0", "--oidc-issuer", "https://p", "--oidc-client-id", "c"],
+            "needs --public-url",
+        ),
         ([], "which log?"),
     ],
 )
@@ -160,3 +172,33 @@ def test_command_says_which_package_is_missing(
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert main(["console", "--root", str(tmp_path)]) == 1
     assert "pip install 'sparklog[console]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("login", [False, True])
+def test_console_beside_brokers_asks_for_a_login_if_they_do(tmp_path: Path, login: bool) -> None:
+    with served(str(tmp_path), 0, login=login) as url:
+        assert url.startswith("http://127.0.0.1:")
+        if login:
+            with pytest.raises(HTTPError) as refused:
+                urlopen(f"{url}api/v1/topics")
+            with refused.value as answer:
+                assert answer.code == 401
+        else:
+            with urlopen(f"{url}api/v1/session") as answer:
+                assert json.load(answer)["role"] == "admin"
+    with pytest.raises(URLError):
+        urlopen(url)
+
+
+def test_serve_takes_the_port_of_a_console(tmp_path: Path) -> None:
+    root = ["--root", str(tmp_path)]
+    given = {
+        "plain": [],
+        "sasl": ["--sasl", "scram"],
+        "acls": ["--config", f"authorizer.class.name={STANDARD_AUTHORIZER}"],
+    }
+    parsed = {name: parse_serve([*root, *words]) for name, words in given.items()}
+    assert {name: has_users(job) for name, job in parsed.items()} == {
+        "plain": False, "sasl": True, "acls": True,
+    }  # fmt: skip
+    assert main(["serve", *root, "--console-port", "70000"]) == 2

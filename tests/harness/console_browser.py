@@ -13,6 +13,7 @@ from sparklog.console.cluster_view import ClusterView
 from sparklog.console.resources import ConsoleRole
 from sparklog.console.sessions import ConsoleSessions, ConsoleUser, Logins
 from sparklog.console.web_guard import LOOPBACK
+from tests.harness.waiting import eventually
 
 NASTY = (
     b"<script>alert(1)</script>",
@@ -57,6 +58,21 @@ class Browser:
         answer = self.client.post(path, data={"csrf": self.token(), **fields})
         assert answer.status_code == status, answer.text
         return str(answer.text)
+
+
+def run_ended(browser: Browser, started: dict[str, Any]) -> Any:
+    """Return a run of a query after its end."""
+
+    def run() -> Any:
+        found = browser.get(f"/sql?run={started['run']}")["run"]
+        return None if found["state"] == "running" else found
+
+    return eventually(run, "the query ends")
+
+
+def ended(browser: Browser, statement: str, **limits: int) -> Any:
+    """Run a query, and return the run after its end."""
+    return run_ended(browser, browser.post("/sql/run", statement=statement, **limits))
 
 
 def browser_of(

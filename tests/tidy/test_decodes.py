@@ -27,6 +27,7 @@ RUNNING: Final = frozenset(
 """Functions that run what they read."""
 
 BOUNDS: Final = {
+    "sparklog/console/bill.py": "the operator's own file, of bounded size",
     "sparklog/core/bounded_json.py": "bytes, nesting and values are counted first",
     "sparklog/log/manifest/manifest.py": "a checksum over the object; uncompressed columns",
     "sparklog/log/segment/arrow_ipc.py": "a buffer's claimed size against its codec's best ratio",

@@ -1,29 +1,69 @@
 """`sparklog serve`: brokers as tasks of a Spark application, by default one on this machine.
 
-Equivalent to `spark-submit jobs/serve.py`, without spark-submit.
+Equivalent to `spark-submit jobs/serve.py`, without spark-submit. It can serve the web console too.
 """
 
 from __future__ import annotations
 
-from sparklog.cli.arguments import Arguments, CommandParser, UsageError
-from sparklog.cli.output import Output
+import importlib
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol, cast
+
+from sparklog.broker.network.listeners import PORT_MAX
+from sparklog.cli.arguments import Arguments, CommandParser, UsageError, whole_number
+from sparklog.cli.output import Output, say
 from sparklog.core.errors import InvalidRequest
 from sparklog.spark.jobs.job import run_job
 from sparklog.spark.serve.arguments import EXAMPLES, add_serve_options, serve_job
+from sparklog.spark.serve.job import ServeJob
 from sparklog.spark.serve.serve import serve_with
 from sparklog.spark.serve.task_broker import run as run_broker
+
+CONSOLE: str = "sparklog.console.command"
+"""Loaded by name: the console imports the command line."""
+
+
+class ServesConsole(Protocol):
+    """The part of the console's command that this one uses."""
+
+    def served(self, root: str, port: int, *, login: bool) -> AbstractContextManager[str]:
+        """Serve a root on loopback, and lend the address."""
 
 
 def configure(parser: CommandParser) -> None:
     """Declare the command's options."""
     add_serve_options(parser)
+    parser.add_argument(
+        "--console-port", type=whole_number, metavar="PORT",
+        help="serve the web console of the root on loopback too, 0 on a free port; with SASL or an "
+        "authorizer users of the log log in and view (default: no console)",
+    )  # fmt: skip
     parser.epilog = EXAMPLES
 
 
 def run(args: Arguments, output: Output) -> int:
     """Run brokers until the process gets a signal to end; the job itself prints."""
+    if args.console_port is not None and args.console_port > PORT_MAX:
+        raise UsageError(f"--console-port is at most {PORT_MAX}")
     try:
         job = serve_job(args)
     except InvalidRequest as error:
         raise UsageError(str(error)) from None
-    return run_job("sparklog serve", lambda _: job, serve_with(run_broker), [])
+    with _console(args.console_port, job) as url:
+        if url is not None:
+            say(f"The console is at {url}")
+        return run_job("sparklog serve", lambda _: job, serve_with(run_broker), [])
+
+
+def _console(port: int | None, job: ServeJob) -> AbstractContextManager[str | None]:
+    if port is None:
+        return nullcontext()
+    command = cast("ServesConsole", importlib.import_module(CONSOLE))
+    return command.served(job.root, port, login=has_users(job))
+
+
+def has_users(job: ServeJob) -> bool:
+    """Return True if brokers ask who a client is, or decide what it may do."""
+    protocols = [job.protocol, *(one.protocol for one in job.more_listeners)]
+    asks = any(one.startswith("SASL") for one in protocols)
+    return asks or "authorizer.class.name" in job.configs

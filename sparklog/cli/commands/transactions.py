@@ -14,11 +14,16 @@ from sparklog.cli.arguments import (
     check_options,
     whole_number,
 )
+from sparklog.cli.console.hanging_transactions import (
+    UNKNOWN_EPOCH_AS,
+    abort_at,
+    hanging_transactions,
+    producers_of,
+)
 from sparklog.cli.output import Output
 from sparklog.cli.target import add_broker_options, connected
-from sparklog.client.values import ActiveProducer, TransactionDescription
 from sparklog.core.clock import SYSTEM_CLOCK
-from sparklog.core.errors import InvalidRequest, SparklogError
+from sparklog.core.errors import SparklogError
 from sparklog.core.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -148,7 +153,7 @@ def _described(admin: Admin, args: Arguments) -> list[Row]:
 def _producers(admin: Admin, args: Arguments) -> list[Row]:
     tp = TopicPartition(args.topic, args.partition)
     rows: list[Row] = []
-    for p in _producers_of(admin, [tp], args.broker_id)[tp]:
+    for p in producers_of(admin, [tp], args.broker_id)[tp]:
         values = (
             *(p.producer_id, p.producer_epoch, p.coordinator_epoch, p.last_sequence),
             *(p.last_timestamp_ms, p.transaction_start_offset),
@@ -164,23 +169,17 @@ def _hanging(admin: Admin, args: Arguments) -> list[Row]:
         raise UsageError("--partition goes with --topic")
     limit = args.max_transaction_timeout
     limit_ms = MINUTE_MS * (DEFAULT_TIMEOUT_MIN if limit is None else limit)
-    now_ms = SYSTEM_CLOCK.now_ms()
-    candidates = [
-        (tp, producer)
-        for tp, producers in _producers_of(admin, _searched(admin, args), args.broker_id).items()
-        for producer in producers
-        if producer.transaction_start_offset is not None
-        and now_ms - producer.last_timestamp_ms > limit_ms
-    ]
-    expected = _expected(admin, sorted({p.producer_id for _, p in candidates}))
+    found = hanging_transactions(
+        admin, _searched(admin, args), older_than_ms=limit_ms, now_ms=SYSTEM_CLOCK.now_ms(),
+        broker_id=args.broker_id,
+    )  # fmt: skip
     rows: list[Row] = []
-    for tp, p in candidates:
-        if (p.producer_id, tp) in expected:
-            continue
+    for one in found:
+        tp, p = one.partition, one.producer
         values = (
             *(tp.topic, tp.partition, p.producer_id, p.producer_epoch, p.coordinator_epoch),
             *(p.transaction_start_offset, p.last_timestamp_ms),
-            (now_ms - p.last_timestamp_ms) // MINUTE_MS,
+            one.age_ms // MINUTE_MS,
         )
         rows.append(dict(zip(HEADS["find_hanging"], values, strict=True)))
     return rows
@@ -196,49 +195,15 @@ def _searched(admin: Admin, args: Arguments) -> list[TopicPartition]:
     ]
 
 
-def _expected(admin: Admin, producer_ids: Sequence[int]) -> set[tuple[int, TopicPartition]]:
-    """Return the transactions that a coordinator knows, and will end."""
-    if not producer_ids:
-        return set()
-    names = [t.transactional_id for t in admin.transactions.list(producer_ids)]
-    return {
-        (found.producer_id, tp)
-        for found in admin.transactions.describe(names).values()
-        if isinstance(found, TransactionDescription)
-        for tp in found.partitions
-    }
-
-
 def _abort(admin: Admin, args: Arguments) -> None:
     tp = TopicPartition(args.topic, args.partition)
     if args.start_offset is not None:
-        producers = _producers_of(admin, [tp], None)[tp]
-        found = [p for p in producers if p.transaction_start_offset == args.start_offset]
-        if not found:
-            raise InvalidRequest(
-                f"no open transaction begins there. partition={tp} start_offset={args.start_offset}"
-            )
-        producer_id, epoch = found[0].producer_id, found[0].producer_epoch
-        coordinator_epoch = found[0].coordinator_epoch
-    elif args.producer_id is not None and args.producer_epoch is not None:
-        producer_id, epoch = args.producer_id, args.producer_epoch
-        coordinator_epoch = args.coordinator_epoch or 0
-    else:
+        abort_at(admin, tp, args.start_offset)
+        return
+    if args.producer_id is None or args.producer_epoch is None:
         raise UsageError("--abort needs --start-offset, or --producer-id and --producer-epoch")
-    # The coordinator epoch is unknown for a producer that never ended a transaction; none is below
-    # 0.
-    admin.transactions.abort(tp, producer_id, epoch, max(0, coordinator_epoch))
-
-
-def _producers_of(
-    admin: Admin, partitions: Sequence[TopicPartition], broker_id: int | None
-) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
-    found = {}
-    for tp, producers in admin.transactions.producers(partitions, broker_id).items():
-        if isinstance(producers, SparklogError):
-            raise producers
-        found[tp] = producers
-    return found
+    epoch = max(UNKNOWN_EPOCH_AS, args.coordinator_epoch or 0)
+    admin.transactions.abort(tp, args.producer_id, args.producer_epoch, epoch)
 
 
 def _print(head: Sequence[str], rows: Sequence[Row], output: Output) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, BinaryIO, Final, Protocol
 
 import pyarrow as pa
 
@@ -125,8 +125,8 @@ class JsonOutput:
 class ParquetOutput:
     """A Parquet file, compressed with zstd."""
 
-    def __init__(self, file: Path) -> None:
-        """Write to `file`, which is replaced."""
+    def __init__(self, file: Path | BinaryIO) -> None:
+        """Write to `file`; one of a path is replaced."""
         self._file = file
         self._writer: Any = None
 

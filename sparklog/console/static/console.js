@@ -38,7 +38,7 @@
         axes: [axis, { ...axis, size: 70 }],
         series: [
           { label: "Time", value: (_, at) => (at == null ? "–" : zone.format(new Date(at * 1000))) },
-          { label: "Records a second", stroke: colour("--accent"), width: 2,
+          { label: figure.dataset.series, stroke: colour("--accent"), width: 2,
             fill: colour("--accent-wash"), value: (_, n) => (n == null ? "–" : n.toLocaleString(
               undefined, { maximumFractionDigits: 1 })) },
         ],
@@ -173,6 +173,11 @@
       return;
     }
     if (event.target.closest("[data-help]")) $("#help").showModal();
+    const copy = event.target.closest("[data-copy]");
+    if (copy && navigator.clipboard) {
+      navigator.clipboard.writeText(copy.dataset.copy).then(
+        () => { copy.textContent = "Copied"; }, () => { copy.textContent = "Select and copy it"; });
+    }
   });
   window.addEventListener("pagehide", () => stopTail());
 
@@ -204,6 +209,11 @@
   }
 
   document.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && event.ctrlKey && event.target.matches("textarea[data-runs]")) {
+      event.preventDefault();
+      event.target.form.requestSubmit();
+      return;
+    }
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const field = event.target.closest("input, textarea, select");
     if (event.key === "Escape" && field) { field.blur(); return; }
@@ -223,6 +233,7 @@
       k: () => choose(-1),
       n: () => follow("nav.pager a[rel=next]"),
       p: () => follow("nav.pager a[rel=prev]"),
+      c: () => follow("[data-copy]"),
       e: () => follow("a[data-export]"),
     }[event.key];
     if (act) { event.preventDefault(); act(); }

@@ -100,6 +100,16 @@ def validate_token(jwt: str, keys: JwksCache, rules: TokenRules, now_ms: int) ->
     Raises:
         SaslFailure: the token is malformed, expired, not signed by a known key, or for others.
     """
+    return validated_claims(jwt, keys, rules, now_ms)[0]
+
+
+def validated_claims(
+    jwt: str, keys: JwksCache, rules: TokenRules, now_ms: int
+) -> tuple[Authenticated, Mapping[str, Any]]:
+    """Return the subject of a valid token with its expiry, and all its claims.
+
+    Raises as `validate_token`.
+    """
     header, claims = _parts(jwt)
     algorithm = header.get("alg")
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
@@ -119,7 +129,7 @@ def validate_token(jwt: str, keys: JwksCache, rules: TokenRules, now_ms: int) ->
             jws.deserialize_compact(jwt, key, algorithms=[algorithm], registry=_REGISTRY)
     except (JoseError, ValueError, TypeError, AttributeError) as error:
         raise _invalid("the token's signature is wrong.") from error
-    return _checked_claims(claims, rules, now_ms)
+    return _checked_claims(claims, rules, now_ms), claims
 
 
 def _checked_claims(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> Authenticated:

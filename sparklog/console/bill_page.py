@@ -1,0 +1,169 @@
+"""The page of the bill: requests and their price by topic, also with another `flush.ms`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from sparklog.client.values import ConfigResource
+from sparklog.cluster.metadata.image import Topic
+from sparklog.console.bill import (
+    GIB,
+    HOURS_PER_MONTH,
+    KINDS,
+    PriceList,
+    puts_at,
+    requests_cost,
+)
+from sparklog.console.cluster_view import ClusterView
+from sparklog.console.resources import PAGE, BoundedValues, FieldSpec, PageResource, RowPage
+from sparklog.core.config.topic import TOPIC_SETTINGS
+from sparklog.core.counters import NOTHING, RequestCount
+from sparklog.core.errors import InvalidRequest, SparklogError
+
+BILL_ROWS: Final = 50
+SHARED: Final = ""
+"""The WAL, the metadata, and topics that the principal does not see."""
+FLUSH_MAX: Final = 86_400_000
+
+
+def show_bill(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
+    """Return the requests and the cost of each topic, the dearest first.
+
+    Cost: a page of each broker, and the sizes and settings of one page of topics.
+
+    Raises:
+        InvalidRequest: the console has no counters.
+    """
+    bill = view.bill
+    if bill is None:
+        raise InvalidRequest(
+            "the console knows no counters; give it the brokers' pages for Prometheus with "
+            "--metrics-page HOST:PORT"
+        )
+    reading, prices = bill.reading(), bill.prices
+    topics = view.topics()
+    totals, recent = _by_topic(reading.totals, topics), _by_topic(reading.recent, topics)
+    names = sorted(totals, key=lambda name: (-requests_cost(prices, totals[name]), name))
+    page = RowPage.of(len(names), values.whole("page"), BILL_ROWS)
+    shown = names[page.first : page.first + BILL_ROWS]
+    sizes = _sizes(view, [topics[name] for name in shown if name in topics])
+    flush = _flush_settings(view, [name for name in shown if name in topics])
+    other_ms = values.optional_whole("flush")
+    rows = [
+        _row(
+            name, totals[name], recent.get(name, {}), reading.seconds, prices, sizes.get(name),
+            flush.get(name), other_ms,
+        )
+        for name in shown
+    ]  # fmt: skip
+    every = {kind: _sum(one.get(kind, NOTHING) for one in totals.values()) for kind in KINDS}
+    return {
+        **page.document(),
+        "currency": prices.currency,
+        "seconds": round(reading.seconds),
+        "flush": other_ms,
+        "sources": [
+            {"name": name, "problem": problem or None} for name, problem in reading.sources
+        ],
+        "cost": requests_cost(prices, every),
+        "requests": {kind: count.requests for kind, count in every.items()},
+        "topics": rows,
+    }
+
+
+def _by_topic(
+    counts: Mapping[tuple[str, str], RequestCount], topics: Collection[str]
+) -> dict[str, dict[str, RequestCount]]:
+    """Return counts by topic and kind; hidden topics count as shared."""
+    found: dict[str, dict[str, RequestCount]] = {}
+    for (kind, label), count in counts.items():
+        own = found.setdefault(label if label in topics else SHARED, {})
+        own[kind] = own.get(kind, NOTHING) + count
+    return found
+
+
+def _sum(counts: Any) -> RequestCount:
+    return sum(counts, NOTHING)
+
+
+def _row(
+    name: str,
+    totals: Mapping[str, RequestCount],
+    recent: Mapping[str, RequestCount],
+    seconds: float,
+    prices: PriceList,
+    size_bytes: int | None,
+    flush: tuple[int, int] | None,
+    other_ms: int | None,
+) -> dict[str, Any]:
+    cost = requests_cost(prices, totals)
+    put_cost = prices.of_request("put") * totals.get("put", NOTHING).requests
+    per_month = HOURS_PER_MONTH * 3600 / seconds if seconds > 0 else None
+    monthly = None if per_month is None else requests_cost(prices, recent) * per_month
+    other = None
+    puts = recent.get("put", NOTHING)
+    if per_month is not None and monthly is not None and flush and other_ms is not None:
+        left = puts_at(puts.requests, flush[0], other_ms, puts.bytes, flush[1])
+        other = monthly - (puts.requests - left) * prices.of_request("put") * per_month
+    return {
+        "topic": name,
+        "requests": {kind: totals.get(kind, NOTHING).requests for kind in KINDS},
+        "written": totals.get("put", NOTHING).bytes,
+        "read": totals.get("get", NOTHING).bytes,
+        "cost": cost,
+        "putPercent": round(100 * put_cost / cost) if cost else None,
+        "monthly": monthly,
+        "bytes": size_bytes,
+        "storage": None if size_bytes is None else size_bytes / GIB * prices.storage,
+        "flush": None if flush is None else flush[0],
+        "otherMonthly": other,
+    }
+
+
+def _sizes(view: ClusterView, topics: list[Topic]) -> dict[str, int]:
+    try:
+        found = view.sizes(topics)
+    except SparklogError:
+        return {}
+    sizes: dict[str, int] = {}
+    for tp, size in found.items():
+        sizes[tp.topic] = sizes.get(tp.topic, 0) + size
+    return sizes
+
+
+def _flush_settings(view: ClusterView, names: list[str]) -> dict[str, tuple[int, int]]:
+    """Return `flush.ms` and `flush.bytes` of topics, where the principal may see settings."""
+    if not names:
+        return {}
+    try:
+        with view.administered() as admin:
+            found = admin.configs(ConfigResource.TOPIC, names)
+    except SparklogError:
+        return {}
+    settings = {}
+    for name, given in found.items():
+        values = {one.name: one.value for one in given}
+        settings[name] = (
+            _whole(values.get("flush.ms"), "flush.ms"),
+            _whole(values.get("flush.bytes"), "flush.bytes"),
+        )
+    return settings
+
+
+def _whole(text: str | None, name: str) -> int:
+    return int(text if text else str(TOPIC_SETTINGS[name].default))
+
+
+PAGES: Final = (
+    PageResource(
+        "/bill", "bill", "Show requests to the store and their price by topic.", "bill.html",
+        show_bill,
+        (
+            FieldSpec(
+                "flush", "compare with this flush.ms", "integer", least=1, most=FLUSH_MAX
+            ),
+            PAGE,
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,138 @@
+"""The bill: counts of the stores themselves, prices, and the puts with another `flush.ms`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sparklog.cli.metrics_pages import samples_of
+from sparklog.client.consumer import Consumer
+from sparklog.client.values import EARLIEST
+from sparklog.console.bill import (
+    Bill,
+    PriceList,
+    page_counts,
+    puts_at,
+    read_prices,
+    requests_cost,
+)
+from sparklog.console.broker_view import BrokerView
+from sparklog.core.clock import ManualClock
+from sparklog.core.counters import NOTHING, RequestCount, Snapshot, by_label
+from sparklog.core.errors import InvalidConfig, Unavailable
+from sparklog.core.types import TopicPartition
+from sparklog.testing.cluster import SparklogCluster
+from tests.harness.console_browser import Browser, browser_of
+from tests.harness.store_servers import free_port
+
+Opens = Callable[..., Browser]
+
+
+def test_bill_of_a_root_agrees_with_its_store(root_browser: Opens) -> None:
+    browser = root_browser()
+    log = browser.log
+    assert log is not None
+    for name, segments in (("orders", 30), ("flights", 5)):
+        log.create_topic(name, 1)
+        for _ in range(segments):
+            values = pa.array([b"x" * 1000] * 10, pa.binary())
+            log.partition(name, 0).append([pa.record_batch({"value": values})])
+    store: Any = log.store
+    counted = by_label(store.counters.snapshot())
+    found = browser.get("/bill?flush=30000")
+    rows = {one["topic"]: one for one in found["topics"]}
+    for name in ("orders", "flights"):
+        requests = sum(rows[name]["requests"].values())
+        assert requests == pytest.approx(counted[name].requests, rel=0.01)
+        assert rows[name]["requests"]["put"] >= 5
+    assert rows["orders"]["cost"] > rows["flights"]["cost"] > 0
+    assert rows["orders"]["cost"] == pytest.approx(
+        requests_cost(
+            PriceList(), {k: RequestCount(n, 0) for k, n in rows["orders"]["requests"].items()}
+        )
+    )
+    assert rows["orders"]["bytes"] > 30 * 10
+    page = browser.page("/bill?flush=30000")
+    assert "With 30,000 ms" in page
+    assert "shared: the WAL" in page
+
+
+def test_bill_of_brokers_agrees_with_their_counters() -> None:
+    port = free_port()
+    config = {"metrics.port": str(port)}
+    address = f"127.0.0.1:{port}"
+    with SparklogCluster(config=config) as cluster:
+        cluster.topic("flights", config={"flush.ms": "100"})
+        for number in range(20):
+            cluster.produce("flights", [str(number).encode()])
+        with Consumer(cluster.bootstrap_servers) as consumer:
+            consumer.assign({TopicPartition("flights", 0): EARLIEST})
+            read = 0
+            while read < 20:
+                read += len(consumer.poll(100, 1.0))
+        bill = Bill(PriceList(), {address: page_counts(address)})
+        view = BrokerView(cluster.bootstrap_servers, {}, bill=bill)
+        with browser_of(view) as client:
+            browser = Browser(client)
+            before = _requests(address)
+            found = browser.get("/bill")
+            after = _requests(address)
+            billed = sum(found["requests"].values())
+            assert before * 0.99 <= billed <= after * 1.01
+            (row,) = [one for one in found["topics"] if one["topic"] == "flights"]
+            assert row["requests"]["put"] > 0
+            browser.page("/bill")
+        view.close()
+
+
+def _requests(address: str) -> int:
+    samples = samples_of(f"http://{address}", "sparklog_store_requests_total")
+    return int(sum(one.value for one in samples))
+
+
+def test_bill_goes_on_over_a_restart_and_names_what_fails() -> None:
+    clock = ManualClock()
+    counts: Snapshot = {("put", "a"): RequestCount(100, 1000)}
+
+    def reads() -> Snapshot:
+        return counts
+
+    def fails() -> Snapshot:
+        raise Unavailable("the page does not answer")
+
+    bill = Bill(PriceList(), {"one": reads, "two": fails}, clock)
+    first = bill.reading()
+    assert first.totals == counts
+    assert first.recent[("put", "a")] == NOTHING
+    assert first.sources == [("one", ""), ("two", "the page does not answer")]
+    clock.sleep_s(10)
+    counts = {("put", "a"): RequestCount(7, 70), ("get", "b"): RequestCount(1, 9)}
+    again = bill.reading()
+    assert again.totals == {("put", "a"): RequestCount(107, 1070), ("get", "b"): RequestCount(1, 9)}
+    assert again.recent[("put", "a")] == RequestCount(7, 70)
+    assert again.seconds == 10
+    counts = {("put", "a"): RequestCount(8, 80)}
+    assert bill.reading().totals == again.totals, "read again after a while only"
+
+
+def test_prices_come_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "prices.toml"
+    path.write_text('currency = "EUR"\nput = 1\nget = 0.5\nread = 10\n')
+    prices = read_prices(path)
+    counts = {"put": RequestCount(2000, 0), "get": RequestCount(1000, 1 << 30)}
+    assert (prices.currency, requests_cost(prices, counts)) == ("EUR", 2 + 0.5 + 10)
+    for wrong in ("puts = 1", "put = -1", "put = 'x'", "put = true", "currency = 1", "put ="):
+        path.write_text(wrong)
+        with pytest.raises(InvalidConfig):
+            read_prices(path)
+
+
+def test_puts_fall_with_flush_ms_down_to_flush_bytes() -> None:
+    assert puts_at(600, 5_000, 30_000, 0, 1 << 26) == 100
+    assert puts_at(600, 5_000, 2_500, 0, 1 << 26) == 1200
+    assert puts_at(600, 5_000, 30_000, 300 * (1 << 26), 1 << 26) == 300
+    assert puts_at(600, 5_000, 30_000, 900 * (1 << 26), 1 << 26) == 600
