@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from sparklog.cli import target
+from sparklog.cluster.log import open_log
+from sparklog.registry import decisions
+from sparklog.registry.model.schema import read_content
+from sparklog.registry.registry import SchemaRegistry
+from sparklog.registry.schema_log import RootSchemaLog
 from sparklog.store.settings import StoreSettings
 from tests.cli.conftest import Cli
 from tests.harness.moto_server import MotoServer, moto_server
@@ -67,3 +73,26 @@ def test_a_store_that_cannot_be_reached_is_one_line(
 
 def test_a_person_does_not_wait_as_long_as_a_job(tmp_path: Path) -> None:
     assert target.STORE_SETTINGS.retry_deadline_s < StoreSettings().retry_deadline_s
+
+
+def test_registries_on_s3_give_no_id_twice(s3: Cli) -> None:
+    logs = [open_log("s3://logs/registry") for _ in range(2)]
+    registries = [SchemaRegistry(RootSchemaLog(log)) for log in logs]
+
+    def register(number: int) -> int:
+        registry = registries[number % 2]
+        content = read_content({"schema": f'{{"type":"fixed","name":"F{number}","size":1}}'})
+        made = registry.candidate(f"s{number}", content)
+        found = registry.change(lambda state, parsed: decisions.register(state, made, parsed))
+        return int(found.schema_id)
+
+    with ThreadPoolExecutor(4) as pool:
+        ids = list(pool.map(register, range(12)))
+    assert sorted(ids) == list(range(1, 13))
+    for log in logs:
+        log.close()
+    with open_log("s3://logs/registry") as fresh:
+        state = SchemaRegistry(RootSchemaLog(fresh)).query(lambda found: dict(found.subjects))
+    assert {subject: one[1].schema_id for subject, one in state.items()} == {
+        f"s{number}": schema_id for number, schema_id in enumerate(ids)
+    }
