@@ -78,7 +78,7 @@ def _is_price(value: object) -> bool:
 
 
 @dataclass(slots=True)
-class _Source:
+class _CounterSource:
     """One store's counters, and what they said last."""
 
     name: str
@@ -127,7 +127,7 @@ class Bill:
     ) -> None:
         """Read these counters; nothing is read yet."""
         self.prices = prices
-        self._sources = [_Source(name, read) for name, read in sources.items()]
+        self._sources = [_CounterSource(name, read) for name, read in sources.items()]
         self._clock = clock
         self._totals: dict[tuple[str, str], RequestCount] = {}
         self._first: Snapshot | None = None

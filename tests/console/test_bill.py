@@ -94,7 +94,7 @@ def _requests(address: str) -> int:
     return int(sum(one.value for one in samples))
 
 
-def test_bill_goes_on_over_a_restart_and_names_what_fails() -> None:
+def test_bill_goes_on_over_a_restart_and_shows_a_failed_page() -> None:
     clock = ManualClock()
     counts: Snapshot = {("put", "a"): RequestCount(100, 1000)}
 

@@ -309,7 +309,7 @@ QUERIES: list[tuple[str, Answer]] = [
 ]  # fmt: skip
 
 
-def test_the_log_has_what_the_queries_are_about(story: Story) -> None:
+def test_the_log_has_each_case_that_the_queries_need(story: Story) -> None:
     offsets = [r["offset"] for r in story.facts if r["partition"] == 0]
     assert len(offsets) < (FLUSHED - 20) // 2 + TAIL // 2, "a compaction left gaps"
     stored = story.log.partition("facts", 0).view().end_offset
