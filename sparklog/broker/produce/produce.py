@@ -165,7 +165,7 @@ class ProduceService:
         """
         leaders: dict[PartitionId, LeaderPartition] = {}
         work: list[tuple[BytesLike, BatchRules]] = []
-        size_bytes = 0
+        size_bytes, validates = 0, False
         for where, records in job.batches.items():
             try:
                 role = self._find(where)
@@ -175,12 +175,14 @@ class ProduceService:
             except SparklogError:
                 return False
             leaders[where] = role
-            work.append((records, role.rules.batches))
+            rules = role.rules.batches
+            work.append((records, rules))
+            validates = validates or rules.value_schemas or rules.key_schemas
             size_bytes += len(records)
         if size_bytes > CHECKED_INLINE_BYTES:
             return False
         outcomes = self._checked_at_once(work)
-        if outcomes is None or self._needs_look(work, outcomes):
+        if outcomes is None or (validates and self._needs_look(work, outcomes)):
             return False
         if not self._budget.try_take(size_bytes):
             return False

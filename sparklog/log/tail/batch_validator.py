@@ -251,7 +251,7 @@ def _checked_records(
     )
     if is_late or (rules.is_compacted and found.null_keys):
         raise _record_errors(header, data, first_byte, rules, now_ms)
-    if rules.needs_schemas:
+    if rules.value_schemas or rules.key_schemas:  # no call for each batch of other topics
         faults = find_faults(
             header, data, first_byte, known, values=rules.value_schemas, keys=rules.key_schemas
         )
