@@ -223,7 +223,6 @@ def newer_manifest(view: PartitionView) -> Program[tuple[PartitionView, bool]]:
     skipped, and the view's `manifest_damage` reports them.
 
     Raises:
-        DataCorrupt: the store has neither the view's manifest nor a newer one.
         TopicDeleted: the newest manifest says so.
     """
     view, moved = yield from look_for_manifest(view)
@@ -236,26 +235,14 @@ def newer_manifest(view: PartitionView) -> Program[tuple[PartitionView, bool]]:
 
 
 def look_for_manifest(view: PartitionView) -> Program[tuple[PartitionView, bool]]:
-    """Look for a newer manifest, even the last one of a deleted topic; see `newer_manifest`.
-
-    Raises:
-        DataCorrupt: the store has neither the view's manifest nor a newer one.
-    """
-    layout, known = view.layout, view.manifest_name_version
-    # From the known version on: it, or a newer one, is always there (FORMAT.md 6).
-    after = layout.key(layout.manifest_name(known - 1)) if known else ""
+    """Look for a newer manifest, even the last one of a deleted topic; see `newer_manifest`."""
+    layout = view.layout
+    after = layout.key(layout.manifest_name(view.manifest_name_version))
     listed = yield from list_after(layout.manifest_prefix, after)
     versions = [v for info in listed if (v := layout.manifest_version(info.key)) is not None]
-    if known and not versions:
-        raise DataCorrupt(
-            "a manifest that was there is gone, and there is no newer one: the root was emptied, "
-            "or an older copy has replaced it; bring its objects back, then run verify. "
-            f"object={layout.key(layout.manifest_name(known))}"
-        )
-    newer = [v for v in versions if v > known]
-    if not newer:
+    if not versions:
         return view, False
-    return (yield from at_newest(view, newer)), True
+    return (yield from at_newest(view, versions)), True
 
 
 def at_newest(view: PartitionView, versions: Sequence[int]) -> Program[PartitionView]:

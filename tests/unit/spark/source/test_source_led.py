@@ -31,6 +31,7 @@ from tests.harness.source_logs import (
     rows_of,
     stream_reader,
 )
+from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
 
 ALL = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
@@ -178,6 +179,10 @@ def test_transactions_are_read_by_the_isolation_level(topic: LedTopic) -> None:
             producer.produce(topic.name, value, partition=0)
         producer.flush()
 
+    def shows(expected: list[bytes]) -> None:
+        # An end is answered once it is decided; its markers follow.
+        eventually(lambda: read_committed() == expected, f"{expected} is read", 20.0)
+
     for first, end in ((0, producer.commit_transaction), (10, producer.abort_transaction)):
         transaction(first)
         end(20)
@@ -185,14 +190,14 @@ def test_transactions_are_read_by_the_isolation_level(topic: LedTopic) -> None:
     topic.flush(30, 1)
     assert read_committed() == numbered(0, 3), "a transaction is open since before the flush"
     producer.abort_transaction(20)
-    assert read_committed() == [*numbered(0, 3), b"30"]
+    shows([*numbered(0, 3), b"30"])
     transaction(40)
     producer.abort_transaction(20)
     transaction(50)
     producer.commit_transaction(20)
     transaction(60)
     topic.send(70, 1)
-    assert read_committed() == [*numbered(0, 3), b"30", *numbered(50, 3)]
+    shows([*numbered(0, 3), b"30", *numbered(50, 3)])
     everything = [n for first in (0, 10, 20) for n in numbered(first, 3)] + [b"30"]
     everything += [n for first in (40, 50, 60) for n in numbered(first, 3)] + [b"70"]
     assert values(topic) == everything
