@@ -199,7 +199,7 @@ def test_client_file_is_split(tmp_path: Path) -> None:
 
 @given(
     st.sampled_from(MECHANISMS[:3]),
-    st.text(min_size=1).filter(lambda text: text == text.strip()),
+    st.text().map(lambda text: f"marked-{text}-end"),
     st.sampled_from(["SASL_SSL", "SASL_PLAINTEXT"]),
 )
 def test_any_password_arrives_and_is_hidden(mechanism: str, password: str, protocol: str) -> None:
@@ -211,8 +211,7 @@ def test_any_password_arrives_and_is_hidden(mechanism: str, password: str, proto
     assert parsed.sasl is not None
     assert parsed.sasl.password == password
     assert librdkafka_settings(parsed)["sasl.password"] == password
-    shown = repr(parsed)
-    assert repr(password) not in shown or len(password) < 3
+    assert "marked" not in repr(parsed)
 
 
 def test_every_secret_is_hidden_in_repr() -> None:
