@@ -18,7 +18,17 @@ from pathlib import Path
 from tests.tidy.tree import ROOT
 
 RELEASES = ROOT / "tests" / "golden" / "release"
-PACKAGES = ("broker", "cluster", "coordinator", "core", "log", "protocol", "security", "store")
+PACKAGES = (
+    "broker",
+    "cluster",
+    "coordinator",
+    "core",
+    "log",
+    "protocol",
+    "registry",
+    "security",
+    "store",
+)
 """The packages that a broker imports."""
 
 
