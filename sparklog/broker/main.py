@@ -39,7 +39,7 @@ from sparklog.broker.node.node import BrokerNode, node_id
 from sparklog.broker.runtime.async_store import ThreadedCompute, ThreadedStore, unforced_store
 from sparklog.broker.runtime.diagnostics import start_diagnostics
 from sparklog.broker.runtime.environment import Address, Environment, spawn, unfolding_budget
-from sparklog.broker.runtime.identity import Ready
+from sparklog.broker.runtime.identity import Ready, new_log_text
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.broker.runtime.request import BROKERS_CLIENT, ExpectedClose, RequestContext
 from sparklog.broker.runtime.traces import trace_requests
@@ -292,6 +292,8 @@ def _ready(node: BrokerNode, metrics_port: int | None) -> Ready:
         node.address.host,
         node.address.port,
         metrics_port,
+        node.cluster_id,
+        identity.began_log,
     )
 
 
@@ -358,6 +360,8 @@ def _configs(args: argparse.Namespace) -> dict[str, str]:
 def _say(ready: Ready) -> None:
     where = Address(ready.host, ready.port)
     sys.stdout.write(f"broker {ready.broker_id} listening on {where}\n")
+    if ready.began_log:
+        sys.stdout.write(f"broker {ready.broker_id} {new_log_text(ready.cluster_id)}\n")
     sys.stdout.flush()
 
 

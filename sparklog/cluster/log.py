@@ -16,6 +16,7 @@ from sparklog.cluster.metadata import changes as client_quotas
 from sparklog.cluster.metadata import changes as registry
 from sparklog.cluster.metadata import records as codec
 from sparklog.cluster.metadata.image import MetadataImage, Topic
+from sparklog.cluster.metadata.new_root import check_root_is_new
 from sparklog.cluster.metadata.records import EVERY_BROKER, Record
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.config.model import understood_configs
@@ -383,6 +384,8 @@ class Log(Closeable):
                 made = decision(image)
                 if not made:
                     return image
+                if not image.end_offset:
+                    run(check_root_is_new(), self.store)
                 done = self._metadata.append_at([codec.encode(made)], image.end_offset)
                 if done is not None:
                     self._image = image.applied(made, done.end_offset)

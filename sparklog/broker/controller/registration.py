@@ -14,6 +14,7 @@ from sparklog.cluster.controller import controller as decisions
 from sparklog.cluster.controller import election
 from sparklog.cluster.metadata.features import LEVEL, check_may_start
 from sparklog.cluster.metadata.image import Broker, MetadataImage
+from sparklog.cluster.metadata.new_root import check_root_is_new
 from sparklog.cluster.metadata.records import (
     BrokerEndpoint,
     ClusterRecord,
@@ -46,6 +47,7 @@ async def register(
     Raises:
         Unavailable, OutcomeUnknown: the store does not answer.
         UnsupportedLevel: the cluster needs a newer release; nothing was sealed.
+        RootEmptied: the root lost its metadata log, and has other objects.
     """
     record = RegisterBrokerRecord(
         broker_id,
@@ -62,6 +64,8 @@ async def register(
     for left in reversed(range(TRIES_MAX)):
         try:
             known = await metadata.catch_up()
+            if not known.end_offset:
+                await environment.store.run(check_root_is_new())
             check_may_start(known)
             before = known.brokers.get(broker_id)
             if before is not None and not before.fenced and not _is(before, record):

@@ -183,8 +183,10 @@ class BrokerNode:
         Raises:
             Unavailable, OutcomeUnknown: the store does not answer.
             DataCorrupt: the metadata log is damaged.
+            InvalidConfig: the root has another cluster, or none.
         """
         await self.metadata.open()
+        self._check_cluster_id()
         async with self._changing:
             while self._incarnation is None:
                 try:
@@ -192,6 +194,16 @@ class BrokerNode:
                 except Fenced as error:
                     logger.warning("deposed before it began, beginning anew %s", error)
                     await asyncio.sleep(RESTART_PAUSE_S)
+
+    def _check_cluster_id(self) -> None:
+        wanted = self.config.text("sparklog.cluster.id")
+        if wanted not in ("", self.cluster_id):
+            found = self.cluster_id or "none"
+            raise InvalidConfig(
+                "the root does not have the cluster of sparklog.cluster.id: it was emptied or "
+                "replaced, or a setting is wrong. Bring the root's objects back, or correct the "
+                f"setting. sparklog.cluster.id={wanted} found={found}"
+            )
 
     async def run(self) -> None:
         """Live until stopped.

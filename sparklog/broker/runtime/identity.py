@@ -21,6 +21,11 @@ class Identity:
     """Offset of its registration in the metadata log; a later incarnation has a higher one."""
 
     @property
+    def began_log(self) -> bool:
+        """Return True if the log began with this registration, behind the cluster's record."""
+        return self.broker_epoch == 1
+
+    @property
     def wal(self) -> WalLayout:
         """Return the layout of its write-ahead log."""
         return WalLayout(self.broker_id, self.incarnation)
@@ -38,3 +43,11 @@ class Ready:
     port: int
     metrics_port: int | None = None
     """None: it has no metrics page."""
+    cluster_id: str = ""
+    began_log: bool = False
+    """The root had no log, and this broker began one."""
+
+
+def new_log_text(cluster_id: str) -> str:
+    """Return what a broker did in a root that was empty, perhaps by mistake."""
+    return f"began a new log, because the root was empty; cluster_id={cluster_id}"

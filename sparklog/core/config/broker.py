@@ -295,6 +295,13 @@ _NODE = (
         "Where the broker stands: replicas of a partition go to different racks. Empty is unknown.",
     ),
     Setting(
+        "sparklog.cluster.id",
+        SettingType.STRING,
+        "",
+        Effect.BROKER,
+        "The id of the cluster to serve: with it, a broker begins no new log. Empty is any.",
+    ),
+    Setting(
         "listeners",
         SettingType.STRING,
         "PLAINTEXT://127.0.0.1:9092",

@@ -158,4 +158,6 @@ def _fields(found: Ready) -> dict[str, Any]:
         "host": found.host,
         "port": found.port,
         "metrics_port": found.metrics_port,
+        "cluster_id": found.cluster_id,
+        "began_log": found.began_log,
     }

@@ -3,7 +3,7 @@
 Pure, and used by one thread. An event is a broker's id and a mapping with `event`:
   - `submitted`: its Spark job was handed in
   - `started`: its task runs: pid, executor_host
-  - `ready`: it serves: incarnation, host, port, metrics_port
+  - `ready`: it serves: incarnation, host, port, metrics_port, cluster_id, began_log
   - `note`: text: something an operator should know
   - `drained`: it has handed over what it led, and ends
   - `hung up`: its line broke: it ended, or its process was killed
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparklog.broker.runtime.environment import Address
+from sparklog.broker.runtime.identity import new_log_text
 from sparklog.spark.serve.broker_task import DRAINED, KILLED, REFUSED
 
 KILLED_TEXT = "its process has ended; it is started again"
@@ -137,6 +138,10 @@ class Serving:
                 broker.facts,
             )
         ]  # fmt: skip
+        if event.get("began_log"):
+            cluster_id = event["cluster_id"]
+            text = new_log_text(cluster_id)
+            lines.append(_notice(broker, "new_log", text, {"cluster_id": cluster_id}))
         if self.all_ready and self._announced != self.bootstrap_servers:
             self._announced = self.bootstrap_servers
             lines.append(

@@ -33,6 +33,15 @@ def test_readiness_of_all_brokers_is_announced_once() -> None:
     assert [one["state"] for one in second.document["brokers"]] == ["ready", "ready"]
 
 
+def test_new_log_in_an_empty_root_is_reported() -> None:
+    serving = Serving([1])
+    started(serving, 1)
+    new_log = ready(serving, 1, cluster_id="c" * 22, began_log=True)[1]
+    assert new_log.text.startswith("broker 1: began a new log")
+    assert new_log.document == {"event": "new_log", "broker": 1, "cluster_id": "c" * 22}
+    assert serving.document()["brokers"][0]["cluster_id"] == "c" * 22
+
+
 def test_killed_broker_and_its_return_are_reported() -> None:
     serving = Serving([1])
     started(serving, 1)
