@@ -23,7 +23,10 @@ FAILING_SHARE = 0.02
 AWAY_S = 60.0
 BACK_WITHIN_S = 10.0
 SETTLED_S = 20.0
-"""After the start, and for the measure after the outage."""
+"""After the start."""
+WINDOW_S = 20.0
+"""Of a p99. Some windows have more failed puts than others, so the p99 after the outage is compared
+with the highest one before it."""
 BUCKET = "failing"
 MEMORY_GROWTH_MAX = 256 << 20
 """Bytes of one broker beyond its size after a minute of load."""
@@ -56,11 +59,13 @@ def resident_bytes(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def p99_ms(world: World, since_s: float, until_s: float) -> float:
-    """Return the p99 of acknowledgements of the records that were sent in that time."""
+def p99_ms(world: World, since_s: float) -> float:
+    """Return the p99 of acknowledgements of the records that were sent in a window."""
     sends = [one for one in list(world.load.history) if isinstance(one, Send)]
     took = sorted(
-        one.completed_s - one.invoked_s for one in sends if since_s <= one.invoked_s < until_s
+        one.completed_s - one.invoked_s
+        for one in sends
+        if since_s <= one.invoked_s < since_s + WINDOW_S
     )
     assert took, "nothing was sent in that time"
     return took[min(len(took) - 1, len(took) * 99 // 100)] * 1000
@@ -84,23 +89,24 @@ def test_failing_store_loses_nothing_and_p99_returns(server: str, tmp_path: Path
         world.after(SETTLED_S)
         began_s = SYSTEM_CLOCK.monotonic_s()
         world.after(60 * MINUTES)
-        before_ms = p99_ms(world, began_s, SYSTEM_CLOCK.monotonic_s() - 1)
+        windows = int(60 * MINUTES // WINDOW_S)
+        before_ms = [p99_ms(world, began_s + WINDOW_S * number) for number in range(windows)]
         proxy.go_away()
         world.after(AWAY_S)
         proxy.listen()
         back_s = SYSTEM_CLOCK.monotonic_s() + BACK_WITHIN_S
-        world.after(BACK_WITHIN_S + SETTLED_S + 5)
-        after_ms = p99_ms(world, back_s, back_s + SETTLED_S)
+        world.after(BACK_WITHIN_S + WINDOW_S + 5)
+        after_ms = p99_ms(world, back_s)
         proxy.fail_share(0)
         memory.stop()
         sizes = [size >> 20 for size in memory.samples]
         print(
-            f"p99 {before_ms:.0f} ms with 2 % of requests failing, {after_ms:.0f} ms from "
-            f"{BACK_WITHIN_S:.0f} s after the outage on; requests to the store: "
-            f"{len(proxy.requests):,}; largest broker: {sizes[59]} MiB after a minute, "
-            f"{max(sizes)} MiB at most",
+            f"p99 of {WINDOW_S:.0f} s: {min(before_ms):.0f} to {max(before_ms):.0f} ms with 2 % of "
+            f"requests failing, {after_ms:.0f} ms from {BACK_WITHIN_S:.0f} s after the outage on; "
+            f"requests to the store: {len(proxy.requests):,}; largest broker: {sizes[59]} MiB "
+            f"after a minute, {max(sizes)} MiB at most",
             flush=True,
         )
-        assert after_ms <= 1.5 * before_ms + 100
-        assert max(memory.samples) - memory.samples[59] <= MEMORY_GROWTH_MAX
         world.judge()
+        assert max(memory.samples) - memory.samples[59] <= MEMORY_GROWTH_MAX
+        assert after_ms <= max(before_ms) + 100
