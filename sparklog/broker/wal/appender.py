@@ -174,7 +174,7 @@ class WalAppender:
         self._flushed: dict[PartitionId, int] = {}
         self._timer = DeadlineTimer(self._put_due)
         self._pace = WalBatcher(limits)
-        self._root = RootCheck(environment.store, layout, self._writer, self._loop.time)
+        self._root = RootCheck(environment.store, layout, self._loop.time)
 
     @property
     def stopped(self) -> bool:

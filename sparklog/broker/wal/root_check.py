@@ -1,10 +1,11 @@
 """Looks now and then whether the store still has a broker's write-ahead log.
 
 A bucket may be emptied, or replaced by an older copy, while brokers serve. Puts succeed there as
-before, so a broker would acknowledge records whose topics and history are gone. The newest
-acknowledged object of its log is always on the store (WAL-WRITER-3). So a put of batches
-also reads one byte of that object, at most once in `CHECK_EVERY_S`. The read runs beside the put
-and costs no time. An idle broker sends nothing.
+before, so a broker would acknowledge records whose topics and history are gone. The registration
+of its log is on the store as long as the broker lives (WAL-WRITER-3). So a put of batches also
+reads one byte of that object, at most once in `CHECK_EVERY_S`. Newer objects prove nothing: a busy
+broker puts them after the root was emptied. The read runs beside the put and costs no time. An idle
+broker sends nothing.
 
 Times are seconds of the loop's clock.
 """
@@ -18,7 +19,6 @@ from sparklog.broker.runtime.environment import AsyncStore
 from sparklog.core.errors import DataCorrupt, RootEmptied, Unavailable
 from sparklog.log.layout import WalLayout
 from sparklog.log.wal.sealing import read_sealed
-from sparklog.log.wal.writer import WalWriter
 from sparklog.store.base import ObjectNotFound
 
 CHECK_EVERY_S: Final = 10.0
@@ -27,13 +27,10 @@ CHECK_EVERY_S: Final = 10.0
 class RootCheck:
     """Checks for one write-ahead log."""
 
-    def __init__(
-        self, store: AsyncStore, layout: WalLayout, writer: WalWriter, now_s: Callable[[], float]
-    ) -> None:
-        """Check `layout`, which `writer` numbers; the first check is due `CHECK_EVERY_S` later."""
+    def __init__(self, store: AsyncStore, layout: WalLayout, now_s: Callable[[], float]) -> None:
+        """Check `layout`; the first check is due `CHECK_EVERY_S` later."""
         self._store = store
         self._layout = layout
-        self._writer = writer
         self._now_s = now_s
         self._next_s = now_s() + CHECK_EVERY_S
 
@@ -46,25 +43,23 @@ class RootCheck:
         return True
 
     async def check(self) -> None:
-        """Look for the newest acknowledged object. A store that does not answer is no finding.
+        """Look for the registration of the log. A store that does not answer is no finding.
 
         Raises:
             RootEmptied: it is gone, and no sealer took it.
         """
-        sequence = self._writer.acknowledged
-        key = self._layout.key(sequence)
+        key = self._layout.key(0)
         try:
             await self._store.get(key, 0, 1)
         except ObjectNotFound:
-            # By now it may have been trimmed, or a sealer has cleared the log, whose seal stays.
-            if sequence < self._writer.trimmed or await self._is_sealed():
-                return
+            if await self._is_sealed():
+                return  # and cleared; the seal stays
         except Unavailable:
             return  # the puts report it
         else:
             return
         raise RootEmptied(
-            "the store lost an acknowledged object of this broker's write-ahead log: the root was "
+            "the store lost the registration of this broker's write-ahead log: the root was "
             "emptied, or an older copy has replaced it. This broker stops; bring the root's "
             f"objects back, run verify, then start the brokers again. object={key}"
         )

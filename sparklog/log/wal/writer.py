@@ -8,7 +8,8 @@ WAL-WRITER-1: A window is acknowledged only when it and all before it are durabl
 WAL-WRITER-2: An object's boundary is at most the newest sequence acknowledged when it was
     numbered, and never lower than the boundary of the object before.
 WAL-WRITER-3: A name may be deleted only when it is below the boundary of an acknowledged object.
-    So the newest acknowledged object always stays.
+    So the newest acknowledged object always stays. Sequence 0 stays, too, as long as the broker
+    lives: if it is gone, the root was emptied.
 WAL-WRITER-4: After one name belongs to another writer, no further window is acknowledged.
 WAL-WRITER-5: In a log that is not forced to the disk, an object that raises the boundary is forced
     all the same. So no name is deleted by a boundary that a power cut could take back.
@@ -271,8 +272,8 @@ class WalWriter:
             del self._boundaries[acknowledged]
         self._durable.discard(self.acknowledged)
         acknowledge = Acknowledge(self.acknowledged + 1)
-        start, self._trimmed = self._trimmed, self._trim_end()
-        if start == self._trimmed:
+        start, self._trimmed = max(1, self._trimmed), self._trim_end()
+        if start >= self._trimmed:
             return (acknowledge,)
         return (acknowledge, Trim(start, self._trimmed))
 

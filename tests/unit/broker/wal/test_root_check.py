@@ -78,7 +78,26 @@ def test_emptied_root_ends_the_broker_before_the_acknowledgement() -> None:
     assert partition.durable == 2
     (error,) = partition.crashes
     assert isinstance(error, RootEmptied)
-    assert LAYOUT.key(2) in str(error)
+    assert LAYOUT.key(0) in str(error)
+
+
+def test_emptied_root_ends_a_broker_that_puts_all_the_time() -> None:
+    world = World()
+
+    async def story() -> Partition:
+        partition = Partition(world)
+        await partition.appender.start()
+        await partition.append()
+        empty(world)
+        for _ in range(round(2 * CHECK_EVERY_S)):
+            partition.appender.flushed(partition.where, partition.end_offset)
+            await partition.append()
+        return partition
+
+    partition = world.run(story())
+    assert partition.durable <= CHECK_EVERY_S + 1
+    (error,) = partition.crashes
+    assert isinstance(error, RootEmptied)
 
 
 @pytest.mark.parametrize("faults", [StoreFaults(), StoreFaults(refused=0.5)])
