@@ -17,13 +17,13 @@ from sparklog.client.security_settings import SaslSettings
 from sparklog.core.bounded_json import parse_json
 from sparklog.core.config.providers import read_bounded
 from sparklog.core.errors import InvalidConfig, InvalidJson, SaslAuthenticationFailed, Unavailable
+from sparklog.core.web_requests import is_confidential
 
 TIMEOUT_S: Final = 10.0
 ANSWER_BYTES_MAX: Final = 1 << 20
 LIFETIME_S: Final = 3600.0
 """Assumed for a token that does not show its expiry."""
 _SETTING: Final = "sasl.oauthbearer.token.endpoint.url"
-_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 def bearer_token(sasl: SaslSettings) -> str:
@@ -44,13 +44,12 @@ def bearer_token(sasl: SaslSettings) -> str:
         return token
     if url.username is not None:
         raise InvalidConfig(f"the address has a user; set a client id instead. setting={_SETTING}")
-    loopback = url.scheme == "http" and url.hostname in _LOOPBACK
-    if not url.hostname or not (url.scheme == "https" or loopback):
+    if not is_confidential(url):
         raise InvalidConfig(
             f"tokens come from an https address or a file: URL. {_SETTING}={sasl.token_url}"
         )
     connection: http.client.HTTPConnection
-    if loopback:
+    if url.scheme == "http":
         connection = http.client.HTTPConnection(url.hostname, url.port, timeout=TIMEOUT_S)
     else:
         context = ssl.create_default_context()

@@ -3,7 +3,7 @@
 CONSOLE-1: Each page and each change comes from one table, so a page and the API never differ.
 CONSOLE-2: A change runs after four checks: same site, token, role, and typed name.
 CONSOLE-3: A handler blocks in a thread; the request ends with words after `ANSWER_WITHIN_S`.
-CONSOLE-4: Every response has the strict policy of `web_guard`: no inline script, no other host.
+CONSOLE-4: Every response has the strict `POLICY`: no inline script, no other host.
 """
 
 from __future__ import annotations
@@ -15,16 +15,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote
 
 import anyio
 from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import (
+    JSONResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
 
+from sparklog.console.browser_rules import HEADERS, ConsoleFiles, check_same_site, refused
 from sparklog.console.console_errors import (
     ConsoleProblem,
     ForbiddenChange,
@@ -65,11 +70,11 @@ from sparklog.console.sessions import (
     ProviderLogins,
 )
 from sparklog.console.site import ALL_CHANGES, ALL_PAGES, NAVIGATION
-from sparklog.console.web_guard import WebGuard
 from sparklog.core.bounded_json import parse_json
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.errors import InvalidJson, InvalidRequest, SaslAuthenticationFailed, Unavailable
 from sparklog.core.terminal_text import printable
+from sparklog.core.web_guard import WebGuard
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +114,7 @@ class ConsoleApp:
             lifespan=self._lifespan,
             exception_handlers={404: self._missing, 405: self._missing},
         )
-        self.starlette.add_middleware(WebGuard, hosts=hosts)
+        self.starlette.add_middleware(WebGuard, hosts=hosts, refuse=refused, headers=HEADERS)
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
@@ -119,7 +124,7 @@ class ConsoleApp:
 
     def _routes(self) -> list[Route | Mount]:
         routes: list[Route | Mount] = [
-            Mount("/static", StaticFiles(directory=STATIC), name="static"),
+            Mount("/static", ConsoleFiles(directory=STATIC), name="static"),
             Route("/login", self._guarded(self._login), methods=["GET", "POST"]),
             Route("/login/provider", self._guarded(self._to_provider)),
             Route("/login/callback", self._guarded(self._from_provider)),
@@ -177,7 +182,7 @@ class ConsoleApp:
 
     async def _change(self, change: ChangeAction, request: Request) -> Response:
         session, user = self._session_of(request)
-        _check_same_site(request)
+        check_same_site(request)
         given = await self._fields(request, change.body_max)
         token = request.headers.get(TOKEN_HEADER, given.pop("csrf", ""))
         if not self._sessions.is_token(session, token):
@@ -315,7 +320,7 @@ class ConsoleApp:
             return RedirectResponse("/", 303)
         if request.method == "GET":
             return self._login_page("")
-        _check_same_site(request)
+        check_same_site(request)
         given = await self._fields(request, 4 * CREDENTIAL_TEXT_MAX)
         name, password = given.get("user", ""), given.get("password", "")
         try:
@@ -361,7 +366,7 @@ class ConsoleApp:
 
     async def _logout(self, request: Request) -> Response:
         session, _ = self._session_of(request)
-        _check_same_site(request)
+        check_same_site(request)
         given = await self._fields(request, CREDENTIAL_TEXT_MAX)
         if not self._sessions.is_token(session, given.get("csrf", "")):
             raise ForbiddenChange("the page is too old; load it again")
@@ -485,13 +490,3 @@ def _json_fields(body: bytes, body_max: int) -> dict[str, str]:
         else:
             raise InvalidRequest(f"{name[:40]} is a string, a whole number or a boolean")
     return found
-
-
-def _check_same_site(request: Request) -> None:
-    """Check that a page of this console sent a change. Raises ForbiddenChange."""
-    site = request.headers.get("sec-fetch-site", "none")
-    origin = request.headers.get("origin", "")
-    host = request.headers.get("host", "")
-    same = not origin or urlsplit(origin).netloc == host
-    if site not in {"none", "same-origin"} or not same:
-        raise ForbiddenChange("another site sent this request; open the console itself")

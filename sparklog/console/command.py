@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import ipaddress
 import logging
-import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -26,6 +24,7 @@ from sparklog.cli.output import Output
 from sparklog.cli.target import add_log_options, bootstrap_of, client_settings_of, root_of
 from sparklog.core.config.providers import read_bounded
 from sparklog.core.errors import InvalidConfig
+from sparklog.core.web_requests import LOOPBACK_NAMES, is_loopback, open_socket, url_of
 
 if TYPE_CHECKING:
     import uvicorn
@@ -105,8 +104,8 @@ def run(args: Arguments, output: Output) -> int:
     _check(args)
     _check_installed()
     app = application(args)
-    with _listening(args.host, args.port) as listening:
-        url = _address(args.host, listening)
+    with open_socket(args.host, args.port) as listening:
+        url = url_of(args.host, listening) + "/"
         output.put(f"The console is at {url}", {"url": url})
         output.flush()
         logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
@@ -134,13 +133,13 @@ def served(root: str, port: int, *, login: bool) -> Iterator[str]:
     configure(parser)
     args = parser.parse_args(options)
     server = _server(application(args))
-    with _listening(args.host, args.port) as listening:
+    with open_socket(args.host, args.port) as listening:
         thread = Thread(
             target=server.run, kwargs={"sockets": [listening]}, name="sparklog-console", daemon=True
         )
         thread.start()
         try:
-            yield _address(args.host, listening)
+            yield url_of(args.host, listening) + "/"
         finally:
             server.should_exit = True
             thread.join(END_WITHIN_S)
@@ -157,27 +156,9 @@ def _check_installed() -> None:
             ) from error
 
 
-def _listening(host: str, port: int) -> socket.socket:
-    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        made.bind((host, port))
-        made.listen()
-    except OSError:
-        made.close()
-        raise
-    return made
-
-
-def _address(host: str, listening: socket.socket) -> str:
-    where = f"[{host}]" if ":" in host else host
-    return f"http://{where}:{listening.getsockname()[1]}/"
-
-
 def application(args: Arguments) -> ConsoleApp:
     """Return the application that the options describe."""
     from sparklog.console.app import ConsoleApp  # noqa: PLC0415 - needs the extra
-    from sparklog.console.web_guard import LOOPBACK  # noqa: PLC0415 - likewise
 
     named = frozenset(name.lower() for name in (args.host, *args.allow_host))
     bound_to_all = args.host in {"0.0.0.0", "::"} and not args.allow_host  # noqa: S104 - compared
@@ -185,13 +166,13 @@ def application(args: Arguments) -> ConsoleApp:
         _sessions(args),
         version=metadata.version("sparklog"),
         secure=args.https_cookies,
-        hosts=frozenset() if bound_to_all else LOOPBACK | named,
+        hosts=frozenset() if bound_to_all else LOOPBACK_NAMES | named,
     )
 
 
 def _check(args: Arguments) -> None:
     has_users = args.login or args.oidc_issuer is not None
-    if not (has_users or args.read_only or _is_loopback(args.host)):
+    if not (has_users or args.read_only or is_loopback(args.host)):
         raise UsageError(
             "beyond loopback everyone could change the log; add --login, --oidc-issuer or "
             "--read-only"
@@ -285,13 +266,6 @@ def _roles(given: Sequence[str]) -> dict[str, ConsoleRole]:
             raise UsageError(f"--role knows no role {word!r}; {suggestion(word, ROLES)}")
         found[user] = ConsoleRole[word.upper()]
     return found
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _server(app: ConsoleApp) -> uvicorn.Server:

@@ -35,6 +35,7 @@ from sparklog.core.errors import (
     SaslAuthenticationFailed,
     Unavailable,
 )
+from sparklog.core.web_requests import is_confidential
 from sparklog.security.sasl.jwks import JWKS_BYTES_MAX, JwksCache
 from sparklog.security.sasl.mechanism import SaslFailure
 from sparklog.security.sasl.oauthbearer import TokenRules, validated_claims
@@ -48,7 +49,6 @@ ANSWER_BYTES_MAX: Final = JWKS_BYTES_MAX
 PARAMETER_MAX: Final = 4096
 VERIFIER_BYTES: Final = 48
 DISCOVERY: Final = "/.well-known/openid-configuration"
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,7 @@ class _PendingLogin:
 def check_address(url: str) -> None:
     """Check an address of a provider. Raises InvalidConfig: neither https nor loopback."""
     parts = urlsplit(url)
-    loopback = parts.scheme == "http" and parts.hostname in _LOOPBACK
-    if not parts.hostname or parts.username or not (parts.scheme == "https" or loopback):
+    if not is_confidential(parts):
         raise InvalidConfig(f"an address of OpenID Connect is https. address={url[:200]}")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 BACKLOG: Final = 128
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -30,6 +30,13 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def is_confidential(url: SplitResult) -> bool:
+    """Return True for an https address, or an http one of this machine; none may have a user."""
+    if not url.hostname or url.username is not None:
+        return False
+    return url.scheme == "https" or (url.scheme == "http" and is_loopback(url.hostname))
 
 
 def open_socket(host: str, port: int) -> socket.socket:

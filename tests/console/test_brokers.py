@@ -20,8 +20,8 @@ from sparklog.console.cluster_view import NewRecord
 from sparklog.console.resources import ConsoleRole
 from sparklog.console.root_view import RootView
 from sparklog.console.sessions import ConsoleSessions, ConsoleUser
-from sparklog.console.web_guard import LOOPBACK
 from sparklog.core.types import TopicPartition
+from sparklog.core.web_requests import LOOPBACK_NAMES
 from sparklog.testing.cluster import SparklogCluster
 from tests.harness.console_browser import Browser, browser_of
 from tests.harness.waiting import eventually
@@ -114,7 +114,7 @@ def test_reset_shows_its_plan_before_it_moves_offsets(
 def served(view: BrokerView | RootView) -> Iterator[str]:
     """Serve a console on a free port, as the command does."""
     sessions = ConsoleSessions(ConsoleUser("", ConsoleRole.VIEWER, view), None)
-    app = ConsoleApp(sessions, version="0.0", secure=False, hosts=LOOPBACK)
+    app = ConsoleApp(sessions, version="0.0", secure=False, hosts=LOOPBACK_NAMES)
     config = uvicorn.Config(app.starlette, port=0, log_level="error")
     server = uvicorn.Server(config)
     app.is_stopping = lambda: server.should_exit

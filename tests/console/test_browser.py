@@ -23,7 +23,7 @@ from sparklog.console.app import ConsoleApp
 from sparklog.console.resources import ConsoleRole
 from sparklog.console.root_view import RootView
 from sparklog.console.sessions import ConsoleSessions, ConsoleUser
-from sparklog.console.web_guard import LOOPBACK
+from sparklog.core.web_requests import LOOPBACK_NAMES
 from tests.harness.waiting import eventually
 
 pytestmark = pytest.mark.soak
@@ -72,7 +72,7 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 def url(filled_root: str) -> Iterator[str]:
     view = RootView(filled_root)
     sessions = ConsoleSessions(ConsoleUser("", ConsoleRole.ADMIN, view), None)
-    app = ConsoleApp(sessions, version="0.0", secure=False, hosts=LOOPBACK)
+    app = ConsoleApp(sessions, version="0.0", secure=False, hosts=LOOPBACK_NAMES)
     server = uvicorn.Server(uvicorn.Config(app.starlette, port=0, log_level="error"))
     app.is_stopping = lambda: server.should_exit
     thread = threading.Thread(target=server.run)

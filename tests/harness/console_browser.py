@@ -12,7 +12,7 @@ from sparklog.console.app import ConsoleApp
 from sparklog.console.cluster_view import ClusterView
 from sparklog.console.resources import ConsoleRole
 from sparklog.console.sessions import ConsoleSessions, ConsoleUser, Logins
-from sparklog.console.web_guard import LOOPBACK
+from sparklog.core.web_requests import LOOPBACK_NAMES
 from tests.harness.waiting import eventually
 
 NASTY = (
@@ -80,5 +80,5 @@ def browser_of(
 ) -> TestClient:
     common = None if logins else ConsoleUser("", role, view)
     sessions = ConsoleSessions(common, logins)
-    app = ConsoleApp(sessions, version="0.0", secure=False, hosts=LOOPBACK)
+    app = ConsoleApp(sessions, version="0.0", secure=False, hosts=LOOPBACK_NAMES)
     return TestClient(app.starlette, base_url="http://localhost:9099")

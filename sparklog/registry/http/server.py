@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sparklog.core.errors import InvalidConfig, OutcomeUnknown, SparklogError
-from sparklog.core.web_requests import EncodedPath, named_host
+from sparklog.core.web_guard import NO_CONTENT_POLICY, WebGuard
+from sparklog.core.web_requests import EncodedPath
 from sparklog.registry.http import api
 from sparklog.registry.http.request import BODY_BYTES_MAX, ApiRequest
 from sparklog.registry.http.serving import serve_application
@@ -77,22 +78,26 @@ def application(registry: SchemaRegistry, hosts: Collection[str] = ()) -> Starle
     from starlette.routing import Route  # noqa: PLC0415
 
     routes = [
-        Route(path, _endpoint(registry, handlers, hosts), methods=list(handlers))
+        Route(path, _endpoint(registry, handlers), methods=list(handlers))
         for path, handlers in ROUTES.items()
     ]
     errors: dict[Any, Any] = {404: _no_such_path, 405: _no_such_path, 500: _failed}
-    return Starlette(routes=routes, exception_handlers=errors, middleware=[Middleware(EncodedPath)])
+    guard = Middleware(
+        WebGuard, hosts=hosts, refuse=_refused,
+        headers={"Content-Security-Policy": NO_CONTENT_POLICY},
+    )  # fmt: skip
+    layers = [guard, Middleware(EncodedPath)]
+    return Starlette(routes=routes, exception_handlers=errors, middleware=layers)
 
 
 def _endpoint(
-    registry: SchemaRegistry, handlers: Mapping[str, api.Handler], hosts: Collection[str]
+    registry: SchemaRegistry, handlers: Mapping[str, api.Handler]
 ) -> Callable[[Request], Any]:
     from starlette.concurrency import run_in_threadpool  # noqa: PLC0415
 
     async def endpoint(request: Request) -> Response:
         handler = handlers["GET" if request.method == "HEAD" else request.method]
         try:
-            _check_host(request, hosts)
             body = await _body(request)
             asked = ApiRequest(_unquoted(request.path_params), dict(request.query_params), body)
             found = await run_in_threadpool(handler, registry, asked)
@@ -107,12 +112,6 @@ def _unquoted(path: Mapping[str, str]) -> dict[str, str]:
     from urllib.parse import unquote  # noqa: PLC0415
 
     return {name: unquote(value) for name, value in path.items()}
-
-
-def _check_host(request: Request, hosts: Collection[str]) -> None:
-    given = request.headers.get("host", "")
-    if hosts and named_host(given) not in hosts:
-        raise RegistryRefused(403, f"HTTP 403 Forbidden: another host is named: {given[:200]!r}")
 
 
 async def _body(request: Request) -> bytes:
@@ -145,6 +144,10 @@ def _refusal(error: SparklogError) -> Response:
         text = f"Error in the backend data store: {error}"
     logger.warning("a request failed: %s", error)
     return _response(500, {"error_code": refusal.STORE_ERROR, "message": text})
+
+
+def _refused(status: int, words: str) -> Response:
+    return _response(status, {"error_code": status, "message": f"HTTP {status}: {words}"})
 
 
 async def _no_such_path(request: Request, error: Exception) -> Response:

@@ -13,12 +13,12 @@ from urllib.parse import unquote, urlsplit
 
 from sparklog.core.config.providers import read_bounded
 from sparklog.core.errors import InvalidConfig, Unavailable
+from sparklog.core.web_requests import is_confidential
 from sparklog.security.sasl.jwks import JWKS_BYTES_MAX
 
 SETTING: Final = "sasl.oauthbearer.jwks.endpoint.url"
 TIMEOUT_S: Final = 10.0
 _OK: Final = 200
-_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 def check_jwks_url(url: str) -> None:
@@ -30,12 +30,7 @@ def check_jwks_url(url: str) -> None:
     parts = urlsplit(url)
     if parts.scheme == "file" and parts.path:
         return
-    loopback = parts.scheme == "http" and parts.hostname in _LOOPBACK
-    if (
-        not parts.hostname
-        or parts.username is not None
-        or not (parts.scheme == "https" or loopback)
-    ):
+    if not is_confidential(parts):
         raise InvalidConfig(f"keys come from an https address or a file: URL. {SETTING}={url}")
 
 

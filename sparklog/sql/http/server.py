@@ -34,12 +34,12 @@ from sparklog.core.errors import (
     Unavailable,
     UnknownTopicOrPartition,
 )
+from sparklog.core.web_guard import NO_CONTENT_POLICY, WebGuard
 from sparklog.core.web_requests import EncodedPath
 from sparklog.sql.arrivals import ArrivalQuery, ArrivalSource
 from sparklog.sql.engine import DecodeRules, QueryLimits
 from sparklog.sql.http.access import BasicLogin, TopicAccess, basic_login
 from sparklog.sql.http.answers import body_for
-from sparklog.sql.http.guard import SqlGuard
 from sparklog.sql.http.workers import FollowWork, QueryWork, ThreadedBody
 from sparklog.sql.key_state import newest_record
 from sparklog.sql.result_values import json_value
@@ -100,7 +100,11 @@ def application(service: QueryService, hosts: frozenset[str]) -> Starlette:
         Route(f"{API}/topics/{{topic}}/keys/{{key}}", endpoints.look_up),
     ]
     errors: dict[Any, Any] = {404: _no_such_path, 405: _no_such_path, SparklogError: _failed}
-    layers = [Middleware(SqlGuard, hosts=hosts), Middleware(EncodedPath)]
+    guard = Middleware(
+        WebGuard, hosts=hosts, refuse=_refused, own_site_only=True,
+        headers={"Content-Security-Policy": NO_CONTENT_POLICY},
+    )  # fmt: skip
+    layers = [guard, Middleware(EncodedPath)]
     return Starlette(routes=routes, exception_handlers=errors, middleware=layers)
 
 
@@ -309,6 +313,10 @@ def _newest(
     value = row.pop("value")
     named = {name: json_value(one) for name, one in row.items()}
     return {"topic": place.topic, "partition": place.partition, **named, "value": value}
+
+
+def _refused(status: int, words: str) -> Response:
+    return JSONResponse({"error": words}, status)
 
 
 async def _no_such_path(request: Request, error: Exception) -> Response:
