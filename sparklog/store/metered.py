@@ -60,7 +60,8 @@ class MeteredStore(DelegatingStore):
         self._store.delete(key)
 
     def delete_if(self, key: str, data: bytes) -> bool:
-        """See `ObjectStore.delete_if`; counts as a get and a delete."""
+        """See `ObjectStore.delete_if`; counts as a head, a get and a delete, as on clouds."""
+        self.counters.add("head", self._label_of(key))
         self.counters.add("get", self._label_of(key), len(data))
         self.counters.add("delete", self._label_of(key))
         return self._store.delete_if(key, data)

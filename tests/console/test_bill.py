@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,13 @@ import pytest
 
 from sparklog.cli.metrics_pages import samples_of
 from sparklog.client.consumer import Consumer
+from sparklog.client.producer import Producer
 from sparklog.client.values import EARLIEST
+from sparklog.cluster.log import Log
+from sparklog.cluster.named_snapshots import create_snapshot, drop_snapshot, snapshot_records
+from sparklog.cluster.orphans import publication_records
 from sparklog.console.bill import (
+    LOOK_EVERY_S,
     Bill,
     PriceList,
     page_counts,
@@ -21,13 +27,19 @@ from sparklog.console.bill import (
     requests_cost,
 )
 from sparklog.console.broker_view import BrokerView
-from sparklog.core.clock import ManualClock
-from sparklog.core.counters import NOTHING, RequestCount, Snapshot, by_label
+from sparklog.console.root_view import RootView
+from sparklog.core.clock import SYSTEM_CLOCK, ManualClock
+from sparklog.core.counters import NOTHING, RequestCount, Snapshot, by_kind, by_label
 from sparklog.core.errors import InvalidConfig, Unavailable
 from sparklog.core.types import TopicPartition
+from sparklog.log.effects import run
+from sparklog.spark.jobs.compact import CompactJob, compacted_by
+from sparklog.spark.jobs.retain import RetainJob, retained_by, retained_works
 from sparklog.testing.cluster import SparklogCluster
 from tests.harness.console_browser import Browser, browser_of
-from tests.harness.store_servers import free_port
+from tests.harness.fault_proxy import Action, FaultProxy, fault_proxy
+from tests.harness.store_servers import free_port, s3_server
+from tests.harness.waiting import eventually
 
 Opens = Callable[..., Browser]
 
@@ -92,6 +104,85 @@ def test_bill_of_brokers_agrees_with_their_counters() -> None:
 def _requests(address: str) -> int:
     samples = samples_of(f"http://{address}", "sparklog_store_requests_total")
     return int(sum(one.value for one in samples))
+
+
+@contextmanager
+def counted_store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+    """Serve S3, and lead this process there through a proxy that counts."""
+    with s3_server(folder, "billed") as server, fault_proxy(server.port) as proxy:
+        for name, value in server.environment(proxy.endpoint_url).items():
+            monkeypatch.setenv(name, value)
+        yield proxy
+
+
+def load(cluster: SparklogCluster, log: Log, proxy: FaultProxy) -> None:
+    """Produce, fetch what is stored, and clean up, with answers of 503 in between."""
+    cluster.topic("orders", 2, config={"flush.ms": "100", "cleanup.policy": "compact"})
+    with Producer(cluster.bootstrap_servers, {"linger.ms": 0}) as producer:
+        for number in range(60):
+            if number in (20, 40):
+                for method in ("GET", "PUT"):
+                    proxy.add(Action.ANSWER, method, "orders", times=2)
+            value = b"%d " % number * 2000
+            producer.send("orders", value, key=b"k%d" % (number % 4), partition=number % 2).result()
+    eventually(
+        lambda: all(log.partition("orders", n).view().end_offset == 30 for n in (0, 1)),
+        "all records are flushed",
+    )
+    assert len(cluster.consume("orders", 60)) == 60
+    create_snapshot(log, "kept", ["orders"], patience_s=30)
+    drop_snapshot(log.store, "kept")
+    job, snapshots = RetainJob(log.store.url, ("orders",)), run(snapshot_records(), log.store)
+    records = run(publication_records(SYSTEM_CLOCK.now_ms()), log.store)
+    for work in retained_works(log.refresh(), job, records, snapshots):
+        compacted_by(CompactJob(log.store.url, force=True))(log, work)
+        retained_by(job)(log, work)
+
+
+def test_bill_agrees_with_the_requests_that_an_s3_server_got(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, address, clock = "s3://billed/log", f"127.0.0.1:{free_port()}", ManualClock()
+    with ExitStack() as stack:
+        proxy = stack.enter_context(counted_store(tmp_path / "s3", monkeypatch))
+        config = {"metrics.port": address.rpartition(":")[2]}
+        cluster = stack.enter_context(SparklogCluster(config=config, root=root))
+        view = RootView(root)
+        stack.callback(view.close)
+        store: Any = view.storage().store
+        load(cluster, view.storage(), proxy)
+        counters = {"this console": store.counters.snapshot, address: page_counts(address)}
+        view.bill = bill = Bill(PriceList(), counters, clock)
+
+        def billed() -> dict[str, tuple[int, int]]:
+            """Return requests and bytes of each kind; the page then shows the same counts."""
+            clock.sleep_s(LOOK_EVERY_S)
+            found = by_kind(bill.reading().totals)
+            return {kind: (one.requests, one.bytes) for kind, one in sorted(found.items())}
+
+        def at_rest() -> dict[str, tuple[int, int]] | None:
+            """Return the bill at a moment without requests, once it agrees with the proxy."""
+            moved, found = dict(proxy.moved), billed()
+            if proxy.running or moved != proxy.moved:
+                return None
+            served = {
+                kind: (moved[kind, "requests"], moved[kind, "in"] + moved[kind, "out"])
+                for kind, what in sorted(moved) if what == "requests"
+            }  # fmt: skip
+            print(f"bill: served={served} billed={found}")
+            agreed = all(found[kind] == pytest.approx(served[kind], rel=0.01) for kind in served)
+            return found if agreed and found.keys() == served.keys() else None
+
+        found = eventually(at_rest, "the bill is that of the server", 60)
+        with browser_of(view) as client:
+            page = Browser(client).get("/bill")
+        assert page["requests"] == {kind: requests for kind, (requests, _) in found.items()}
+        assert sum(row["written"] for row in page["topics"]) == found["put"][1]
+        assert sum(row["read"] for row in page["topics"]) == found["get"][1]
+        assert min(found["put"][0], found["get"][0], found["list"][0]) > 50
+        assert found["delete"][0] > 0
+        (row,) = [one for one in page["topics"] if one["topic"] == "orders"]
+        assert row["requests"]["put"] >= 6
 
 
 def test_bill_goes_on_over_a_restart_and_shows_a_failed_page() -> None:

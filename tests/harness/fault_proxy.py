@@ -6,6 +6,7 @@ import re
 import socket
 import struct
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -62,6 +63,12 @@ class FaultProxy:
         self.requests: list[tuple[str, str]] = []
         self.puts: list[tuple[str, bool]] = []
         """Path of each PUT, and whether it only creates (`If-None-Match: *`)."""
+        self.moved: Counter[tuple[str, str]] = Counter()
+        """By kind on a bill: requests, bytes that came in, and bytes of objects that went out.
+        The kinds are put, list, get, head and delete.
+        """
+        self.running = 0
+        """Requests that came in and are not answered."""
         self.has_expired: Callable[[str], bool] = lambda key_id: False
         """Returns True for access keys whose requests get `ExpiredToken`."""
         self.released = threading.Event()
@@ -136,6 +143,23 @@ class FaultProxy:
                 return Rule(self._random.choice(FAILURES), method)
         return None
 
+    @contextmanager
+    def counted(self, handler: _Handler, body: bytes) -> Iterator[None]:
+        """Count a request while it is answered."""
+        with self._lock:
+            self.running += 1
+        try:
+            yield
+        finally:
+            kind = handler.command.lower()
+            if kind == "get" and "list-type=" in handler.path:
+                kind = "list"
+            with self._lock:
+                self.running -= 1
+                self.moved[kind, "requests"] += 1
+                self.moved[kind, "in"] += len(body)
+                self.moved[kind, "out"] += handler.found_bytes if kind == "get" else 0
+
     def opened(self, connection: socket.socket) -> None:
         with self._lock:
             self._open.add(connection)
@@ -158,6 +182,8 @@ class _Handler(BaseHTTPRequestHandler):
     owner: FaultProxy
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
+    found_bytes = 0
+    """Body bytes of the last answer, if it was good."""
 
     def setup(self) -> None:
         super().setup()
@@ -169,6 +195,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.found_bytes = 0
+        with self.owner.counted(self, body):
+            self._respond(body)
+
+    def _respond(self, body: bytes) -> None:
         if self.command == "PUT":
             self.owner.puts.append((self.path, self.headers.get("If-None-Match") == "*"))
         found = _ACCESS_KEY.search(self.headers.get("Authorization") or "")
@@ -246,6 +277,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", length)
         self.end_headers()
         self.wfile.write(sent)
+        self.found_bytes = len(sent) if status in (200, 206) else 0
 
     def _answer_error(self, rule: Rule) -> None:
         text = f"<Error><Code>{rule.code}</Code><Message>by plan</Message></Error>".encode()
