@@ -12,7 +12,7 @@ from sparklog.console.cluster_view import ClusterView
 from sparklog.console.name_filter import FILTER, matching_names
 from sparklog.console.resources import PAGE, BoundedValues, FieldSpec, PageResource, RowPage
 from sparklog.core.errors import InvalidRequest, SecurityDisabled
-from sparklog.core.quotas import Quotas
+from sparklog.core.quotas import IP_QUOTA_KEYS, QUOTA_KEYS, Quotas
 from sparklog.security.acls import (
     CLUSTER_NAME,
     OPERATIONS,
@@ -34,6 +34,8 @@ OPERATION_NAMES: Final = tuple(
 PATTERNS: Final = ("literal", "prefixed")
 PERMISSIONS: Final = ("allow", "deny")
 ANY_ADDRESS: Final = "*"
+DEFAULT_ENTITY: Final = "(default)"
+"""Stands for all users, client ids or addresses without a quota of their own."""
 
 USERS_PARAMETERS: Final = (FILTER, PAGE)
 
@@ -60,13 +62,14 @@ def list_users(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
             for name in shown
         ],
         "quotas": _quota_rows(quotas),
+        "quotaNames": [*QUOTA_KEYS, *IP_QUOTA_KEYS],
     }
 
 
 def _quota_rows(quotas: Quotas) -> list[dict[str, Any]]:
     return [
         {
-            "entity": {kind: "(default)" if name is None else name for kind, name in entity},
+            "entity": {kind: DEFAULT_ENTITY if name is None else name for kind, name in entity},
             "limits": dict(limits),
         }
         for entity, limits in sorted(quotas.items(), key=lambda item: str(item[0]))

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from sparklog.cli.console.hanging_transactions import abort_at, hanging_transactions
 from sparklog.client.values import Election
+from sparklog.cluster.metadata.image import Topic
 from sparklog.console.cluster_view import ClusterView
 from sparklog.console.resources import (
     CONFIRM,
@@ -28,26 +29,35 @@ OLDER_MINUTES: Final = 15
 """Kafka's `transaction.max.timeout.ms`, as `sparklog transactions --find-hanging` has it."""
 MOVE_ROWS: Final = 50
 REPLICAS_MAX: Final = 99
-_TOPIC: Final = FieldSpec("topic", "look in the partitions of this topic", length_max=249)
+HANGING_PARTITIONS_MAX: Final = 2000
+"""In which one search looks. Cost: one request to each of their leaders."""
+_TOPIC: Final = FieldSpec("topic", "only in the partitions of this topic", length_max=249)
 _MINUTES: Final = FieldSpec(
     "minutes", "open for longer than this", "integer", default=str(OLDER_MINUTES), most=100_000
 )
 
 
 def find_hanging(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
-    """Return the transactions of a topic that no coordinator will end; none without a topic."""
+    """Return the transactions of one topic, or of all, that no coordinator will end."""
     name, minutes = values.text("topic"), values.whole("minutes")
-    rows = []
-    if name:
-        topic = view.topic(name)
-        partitions = [TopicPartition(name, number) for number in range(topic.partitions)]
-        with view.brokers_admin() as admin:
-            found = hanging_transactions(
-                admin, partitions, older_than_ms=minutes * MINUTE_MS,
-                now_ms=SYSTEM_CLOCK.now_ms(),
-            )  # fmt: skip
-        rows = [
+    failed: dict[TopicPartition, SparklogError] = {}
+    with view.brokers_admin() as admin:
+        topics = [view.topic(name)] if name else sorted(view.topics().values(), key=_name_of)
+        every = [TopicPartition(one.name, n) for one in topics for n in range(one.partitions)]
+        looked_at = every[:HANGING_PARTITIONS_MAX]
+        found = hanging_transactions(
+            admin, looked_at, older_than_ms=minutes * MINUTE_MS, now_ms=SYSTEM_CLOCK.now_ms(),
+            failed=failed,
+        )  # fmt: skip
+    return {
+        "topic": name,
+        "minutes": minutes,
+        "partitions": len(every),
+        "lookedAt": len(looked_at) - len(failed),
+        "problem": next((str(error) for error in failed.values()), None),
+        "transactions": [
             {
+                "topic": one.partition.topic,
                 "partition": one.partition.partition,
                 "producerId": one.producer.producer_id,
                 "producerEpoch": one.producer.producer_epoch,
@@ -56,11 +66,12 @@ def find_hanging(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
                 "age": one.age_ms,
             }
             for one in found
-        ]
-    else:
-        with view.brokers_admin():
-            pass
-    return {"topic": name, "minutes": minutes, "transactions": rows}
+        ],
+    }
+
+
+def _name_of(topic: Topic) -> str:
+    return topic.name
 
 
 def abort_transaction(view: ClusterView, values: BoundedValues) -> ChangeDone:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
+from threading import Lock
 from typing import Any, Final
 
 from sparklog.client.values import ConfigResource, TransactionDescription
@@ -12,9 +13,10 @@ from sparklog.cluster.named_snapshots import read_snapshot, snapshot_records
 from sparklog.console.cluster_view import ClusterView
 from sparklog.console.resources import PAGE, BoundedValues, FieldSpec, PageResource, RowPage
 from sparklog.core.clock import SYSTEM_CLOCK
-from sparklog.core.errors import InvalidRequest, ResourceNotFound, SparklogError
+from sparklog.core.errors import InvalidRequest, ResourceNotFound, SparklogError, Unavailable
 from sparklog.log.effects import run as run_protocol
 from sparklog.spark.schedule.cron import parse_cron, zone_of
+from sparklog.spark.schedule.dry_run import DRY_RUN_KINDS, dry_run
 from sparklog.spark.schedule.history import JobRun, KnownJob
 
 RUN_ROWS: Final = 50
@@ -25,6 +27,9 @@ HANGING_MS: Final = 15 * 60_000
 
 
 DRY_RUNS: Final = frozenset({"compact", "retain", "materialize"})
+DRY_RUN_PARTITIONS_MAX: Final = 100
+_DRY_RUN: Final = Lock()
+"""Held while one dry run reads: a second one would only slow both."""
 OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 
 
@@ -130,6 +135,7 @@ def _job(known: KnownJob, now_ms: int) -> dict[str, Any]:
         "timeZone": known.time_zone,
         "arguments": list(known.arguments),
         "enabled": known.enabled,
+        "hasDryRun": known.kind in DRY_RUN_KINDS,
         "application": known.application,
         "next": next_ms,
         "problem": problem,
@@ -153,7 +159,9 @@ def show_run(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
         "scheduled": found.scheduled_ms,
         "heard": found.heard_ms,
         "arguments": list(arguments),
+        "log": found.log,
         "report": json.dumps(found.report, indent=2, ensure_ascii=False) if found.report else "",
+        "hasDryRun": view.kind == "root" and known is not None and found.kind in DRY_RUN_KINDS,
         "dryRun": dry_run_command(view, found.kind, arguments),
     }
 
@@ -164,6 +172,34 @@ def dry_run_command(view: ClusterView, kind: str, arguments: Sequence[str]) -> s
         return None
     given = [one for one in arguments if one != "--dry-run"]
     return shlex.join(["sparklog", "run", kind, "--root", view.place, *given, "--dry-run"])
+
+
+def show_dry_run(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
+    """Return what a job would do now in the first partitions of its topics.
+
+    Raises:
+        ResourceNotFound: no such job. Unavailable: another dry run is under way. Others as
+            `dry_run`.
+    """
+    log, name = view.storage(), values.text("job")
+    known = view.jobs().jobs.get(name)
+    if known is None:
+        raise ResourceNotFound(f"no application runs a job of this name. job={name}")
+    if not _DRY_RUN.acquire(blocking=False):
+        raise Unavailable("another dry run is under way; try again in a moment")
+    try:
+        found = dry_run(log, known.kind, known.arguments, DRY_RUN_PARTITIONS_MAX)
+    finally:
+        _DRY_RUN.release()
+    return {
+        "job": name,
+        "kind": known.kind,
+        "lookedAt": found.looked_at,
+        "partitions": found.partitions,
+        "text": found.report.to_text(),
+        "report": found.report.to_json(),
+        "dryRun": dry_run_command(view, known.kind, known.arguments),
+    }
 
 
 def _run_or_none(one: JobRun | None) -> dict[str, Any] | None:
@@ -301,6 +337,10 @@ PAGES: Final = (
     ),
     PageResource(
         "/jobs/runs/{run}", "run", "Show a run of a job with its report.", "run.html", show_run,
+    ),
+    PageResource(
+        "/jobs/{job}/dry-run", "dryRun", "Show what a job would do now.", "dry_run.html",
+        show_dry_run, root_only=True,
     ),
     PageResource(
         "/snapshots", "snapshots", "List named snapshots.", "snapshots.html", list_snapshots,

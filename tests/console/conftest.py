@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from playwright.sync_api import Browser as ChromiumBrowser
 from starlette.testclient import TestClient
 
 from sparklog.cluster.log import Log, open_log
@@ -19,7 +20,8 @@ from sparklog.registry.model.schema import read_content
 from sparklog.registry.registry import SchemaRegistry
 from sparklog.registry.schema_log import RootSchemaLog
 from sparklog.registry.state import RegistryState
-from sparklog.spark.schedule.history import JobRun, write_history
+from sparklog.spark.schedule.history import JobRun, KnownJob, write_history
+from tests.harness.chromium import axe_script, launched
 from tests.harness.console_browser import NASTY, Browser, browser_of
 
 
@@ -66,16 +68,29 @@ def filled_root(tmp_path_factory: pytest.TempPathFactory) -> str:
             },
         )
         create_snapshot(log, "kept", ["flights"])
-        run = JobRun("r1", "tidy", "compact", "schedule", 1_790_000_000_000, 1_790_000_000_000,
+        run = JobRun("r1", "tidy", "retain", "schedule", 1_790_000_000_000, 1_790_000_000_000,
                      1_790_000_060_000, "app", "done", 0, 60_000, message="<b>kept</b>",
-                     report={"topics": 3})  # fmt: skip
-        write_history(log, run, patience_s=1.0)
+                     report={"topics": 3}, log="14:14:00 warning: <i>slow</i>")  # fmt: skip
+        tidy = KnownJob("tidy", "retain", "0 3 * * *", "UTC", ("--topic", "flights"), True)
+        for record in (run, tidy):
+            write_history(log, record, patience_s=1.0)
         schemas = SchemaRegistry(RootSchemaLog(log))
         for kind in ("long", "double"):
             content = read_content({"schema": f'"{kind}"'})
             candidate = schemas.candidate("flights-value", content)
             schemas.change(partial(_registered, candidate))
     return root
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[ChromiumBrowser]:
+    with launched() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return axe_script(tmp_path_factory.mktemp("axe"))
 
 
 @pytest.fixture

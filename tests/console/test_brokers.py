@@ -5,31 +5,28 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import confluent_kafka
 import httpx2 as httpx
 import pytest
-import uvicorn
 
+from sparklog.client.admin import Admin
 from sparklog.client.consumer import Consumer
-from sparklog.client.values import EARLIEST
-from sparklog.console.app import ConsoleApp
+from sparklog.client.values import EARLIEST, LATEST, ListedOffset
 from sparklog.console.broker_view import BrokerView
 from sparklog.console.cluster_view import NewRecord
 from sparklog.console.resources import ConsoleRole
 from sparklog.console.root_view import RootView
-from sparklog.console.sessions import ConsoleSessions, ConsoleUser
 from sparklog.core.types import TopicPartition
-from sparklog.core.web_requests import LOOPBACK_NAMES
 from sparklog.testing.cluster import SparklogCluster
-from tests.harness.console_browser import Browser, browser_of
+from tests.harness.console_browser import Browser, browser_of, served
+from tests.harness.hanging import FORGETFUL, leave_hanging
 from tests.harness.waiting import eventually
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SparklogCluster]:
-    with SparklogCluster() as running:
+    with SparklogCluster(config=FORGETFUL) as running:
         running.topic("flights", partitions=2, config={"flush.ms": "200"})
         view = BrokerView(running.bootstrap_servers, {})
         for value in (b"a", b"b", b"c"):
@@ -110,30 +107,11 @@ def test_reset_shows_its_plan_before_it_moves_offsets(
     browser.get("/groups/readers%2Fone", 404)
 
 
-@contextmanager
-def served(view: BrokerView | RootView) -> Iterator[str]:
-    """Serve a console on a free port, as the command does."""
-    sessions = ConsoleSessions(ConsoleUser("", ConsoleRole.VIEWER, view), None)
-    app = ConsoleApp(sessions, version="0.0", secure=False, hosts=LOOPBACK_NAMES)
-    config = uvicorn.Config(app.starlette, port=0, log_level="error")
-    server = uvicorn.Server(config)
-    app.is_stopping = lambda: server.should_exit
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        eventually(lambda: server.started, "the console serves")
-        port = server.servers[0].sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join(20)
-
-
 @pytest.mark.parametrize("kind", ["brokers", "root"])
 def test_live_tail_sends_new_records(cluster: SparklogCluster, kind: str) -> None:
     sender = BrokerView(cluster.bootstrap_servers, {})
     view = sender if kind == "brokers" else RootView(cluster.root)
-    with served(view) as url, httpx.Client(base_url=url, timeout=30) as client:
+    with served(view, ConsoleRole.VIEWER) as url, httpx.Client(base_url=url, timeout=30) as client:
         path = "/api/v1/topics/flights/tail?partition=0"
         seen: list[str] = []
         with client.stream("GET", path) as events:
@@ -189,6 +167,42 @@ def test_open_transaction_is_aborted_in_its_partition(
     assert "Aborted the transaction at offset 0" in text
     again = browser.post(abort, 400, startOffset=0, confirm="billing")
     assert "no open transaction" in again["message"]
+
+
+def test_forgotten_transaction_is_found_and_aborted_and_the_lso_moves(
+    cluster: SparklogCluster, browser: Browser
+) -> None:
+    tp = TopicPartition("stuck", 0)
+    leave_hanging(cluster, tp)
+    with Admin(cluster.bootstrap_servers) as admin:
+
+        def lso() -> int:
+            found = admin.offsets({tp: LATEST}, committed_only=True)[tp]
+            assert isinstance(found, ListedOffset)
+            return found.offset
+
+        cluster.produce("stuck", [b"behind"])
+
+        def known() -> set[str]:
+            listed = browser.get("/transactions")["transactions"]
+            return {one["transactionalId"] for one in listed}
+
+        eventually(lambda: "late-stuck" not in known(), "the coordinator forgets the producer")
+        assert lso() == 2, "the late record, behind the first one and its marker"
+        records = "/topics/stuck/records?from=oldest"
+        assert [row["value"]["text"] for row in browser.get(records)["records"]] == ["first"]
+
+        (hanging,) = browser.get("/transactions/hanging?minutes=0")["transactions"]
+        assert (hanging["topic"], hanging["partition"], hanging["startOffset"]) == ("stuck", 0, 2)
+        assert browser.get("/transactions/hanging")["transactions"] == [], "15 minutes by default"
+        text = browser.page("/transactions/hanging?topic=stuck&minutes=0")
+        abort = "/topics/stuck/partitions/0/abort"
+        assert f'action="{abort}"' in text
+        browser.submit(abort, startOffset="2", confirm="stuck")
+        assert lso() == 5, "the late record, the one behind it, and the marker of the abort"
+        assert browser.get("/transactions/hanging?minutes=0")["transactions"] == []
+        shown = [row["value"]["text"] for row in browser.get(records)["records"]]
+        assert shown == ["first", "behind"]
 
 
 def test_leaders_are_elected_and_moves_are_checked(browser: Browser) -> None:

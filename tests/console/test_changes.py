@@ -164,6 +164,25 @@ def test_access_pages_say_which_rule_decides(root_browser: Opens) -> None:
     assert browser.get("/users")["users"] == []
 
 
+def test_quota_is_set_and_removed(root_browser: Opens) -> None:
+    browser = root_browser()
+    whom = {"user": "(default)", "clientId": "reports", "name": "producer_byte_rate"}
+    assert browser.post("/quotas", value=1024, **whom)["message"] == (
+        "Set producer_byte_rate of user (default), client-id reports."
+    )
+    (found,) = browser.get("/users")["quotas"]
+    assert found == {
+        "entity": {"client-id": "reports", "user": "(default)"},
+        "limits": {"producer_byte_rate": 1024.0},
+    }
+    page = browser.page("/users")
+    assert 'name="clientId" value="reports"' in page
+    assert "Removed producer_byte_rate" in browser.submit("/quotas", **whom)
+    assert browser.get("/users")["quotas"] == []
+    assert "name one" in browser.post("/quotas", 400, name="producer_byte_rate")["message"]
+    browser.post("/quotas", 400, ip="somewhere", name="connection_creation_rate", value=1)
+
+
 def test_forged_hosts_and_huge_requests_are_refused(root_browser: Opens) -> None:
     browser = root_browser()
     assert browser.client.get("/", headers={"Host": "evil.example"}).status_code == 421

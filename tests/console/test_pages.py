@@ -26,7 +26,7 @@ from tests.harness.console_browser import NASTY, Browser
 Opens = Callable[..., Browser]
 
 PATHS = {"topic": "flights", "partition": "1", "offset": "3", "group": "g", "snapshot": "kept",
-         "subject": "flights-value", "run": "r1"}  # fmt: skip
+         "subject": "flights-value", "run": "r1", "job": "tidy"}  # fmt: skip
 
 
 def path_of(page: PageResource) -> str:
@@ -243,8 +243,23 @@ def test_run_of_a_job_has_its_report(root_browser: Opens, filled_root: str) -> N
     assert (found["job"], found["outcome"], json.loads(found["report"])) == (
         "tidy", "done", {"topics": 3},
     )  # fmt: skip
-    assert found["dryRun"] == f"sparklog run compact --root {filled_root} --dry-run"
+    assert found["dryRun"] == f"sparklog run retain --root {filled_root} --topic flights --dry-run"
     text = browser.page("/jobs/runs/r1")
     assert "&lt;b&gt;kept&lt;/b&gt;" in text
     assert 'href="/jobs/runs/r1"' in browser.page("/jobs")
     assert "no such run" in browser.get("/jobs/runs/r2", 404)["message"]
+
+
+def test_jobs_show_their_log_and_a_dry_run(root_browser: Opens, filled_root: str) -> None:
+    browser = root_browser(filled_root)
+    assert "warning: &lt;i&gt;slow&lt;/i&gt;" in browser.page("/jobs/runs/r1")
+    assert 'href="/jobs/tidy/dry-run"' in browser.page("/jobs")
+    assert browser.log is not None
+    before = browser.log.partition("flights", 0).view()
+    found = browser.get("/jobs/tidy/dry-run")
+    report = json.loads(found["report"])
+    assert (found["lookedAt"], found["partitions"], report["dry_run"]) == (3, 3, True)
+    assert (report["let_go"], report["records_after"]) == (120, 0)
+    assert "would let go 120 offsets" in browser.page("/jobs/tidy/dry-run")
+    assert browser.log.partition("flights", 0).view().entries == before.entries
+    assert "no application runs a job" in browser.get("/jobs/gone/dry-run", 404)["message"]

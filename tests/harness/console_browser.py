@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Thread
 from typing import Any
 
+import uvicorn
 from starlette.testclient import TestClient
 
 from sparklog.cluster.log import Log
@@ -73,6 +77,23 @@ def run_ended(browser: Browser, started: dict[str, Any]) -> Any:
 def ended(browser: Browser, statement: str, **limits: int) -> Any:
     """Run a query, and return the run after its end."""
     return run_ended(browser, browser.post("/sql/run", statement=statement, **limits))
+
+
+@contextmanager
+def served(view: ClusterView, role: ConsoleRole = ConsoleRole.ADMIN) -> Iterator[str]:
+    """Serve a console on a free port, as the command does; the URL."""
+    sessions = ConsoleSessions(ConsoleUser("", role, view), None)
+    app = ConsoleApp(sessions, version="0.0", secure=False, hosts=LOOPBACK_NAMES)
+    server = uvicorn.Server(uvicorn.Config(app.starlette, port=0, log_level="error"))
+    app.is_stopping = lambda: server.should_exit
+    thread = Thread(target=server.run)
+    thread.start()
+    try:
+        eventually(lambda: server.started, "the console serves")
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
 
 
 def browser_of(

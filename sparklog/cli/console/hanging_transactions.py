@@ -37,15 +37,18 @@ def hanging_transactions(
     older_than_ms: int,
     now_ms: int,
     broker_id: int | None = None,
+    failed: dict[TopicPartition, SparklogError] | None = None,
 ) -> list[HangingTransaction]:
     """Return the hanging transactions of partitions, as their leaders or one broker know them.
+
+    `failed` takes the errors of partitions that have no answer; without it the first one is raised.
 
     Raises:
         SparklogError: the first partition's error, if one has no answer.
     """
     found = [
         HangingTransaction(tp, producer, now_ms - producer.last_timestamp_ms)
-        for tp, producers in producers_of(admin, partitions, broker_id).items()
+        for tp, producers in producers_of(admin, partitions, broker_id, failed).items()
         for producer in producers
         if producer.transaction_start_offset is not None
         and now_ms - producer.last_timestamp_ms > older_than_ms
@@ -55,14 +58,23 @@ def hanging_transactions(
 
 
 def producers_of(
-    admin: Admin, partitions: Sequence[TopicPartition], broker_id: int | None
+    admin: Admin,
+    partitions: Sequence[TopicPartition],
+    broker_id: int | None,
+    failed: dict[TopicPartition, SparklogError] | None = None,
 ) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
-    """Return the active producers of partitions. Raises SparklogError: the first error."""
+    """Return the active producers of partitions.
+
+    `failed` is as in `hanging_transactions`. Raises SparklogError: the first error.
+    """
     found = {}
     for tp, producers in admin.transactions.producers(partitions, broker_id).items():
-        if isinstance(producers, SparklogError):
+        if not isinstance(producers, SparklogError):
+            found[tp] = producers
+        elif failed is None:
             raise producers
-        found[tp] = producers
+        else:
+            failed[tp] = producers
     return found
 
 

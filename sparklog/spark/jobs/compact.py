@@ -171,7 +171,7 @@ def compact(job: CompactJob, open_session: OpenSession, progress: JobProgress) -
             if parts:
                 shared = run_tasks(spark, job.root, parts, compacting(len(parts)))
                 answers = published(log, compacting(1), works, answers, shared)
-    return _report(job, answers, progress.elapsed_s())
+    return compact_report(job, answers, progress.elapsed_s())
 
 
 class _Compact:
@@ -307,7 +307,10 @@ def _local_folder() -> str | None:
     return None
 
 
-def _report(job: CompactJob, answers: Sequence[PartitionAnswer], seconds: float) -> UpkeepReport:
+def compact_report(
+    job: CompactJob, answers: Sequence[PartitionAnswer], seconds: float
+) -> UpkeepReport:
+    """Return the report of a compaction."""
     totals: dict[str, Any] = {"dry_run": job.dry_run}
     for work in ("compacted", "merged"):
         done = [a.result[work] for a in answers if a.result.get(work)]

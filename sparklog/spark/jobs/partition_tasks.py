@@ -123,11 +123,11 @@ def run_tasks(
     documents = [json.dumps(_work_document(work)) for work in works]
     tasks = min(len(documents), TASKS_PER_SLOT * slots(spark))
 
-    def answered(numbers: list[int]) -> list[str]:
+    def answers_of(numbers: list[int]) -> list[str]:
         mine = [text for number in numbers for text in documents[number::tasks]]
         return [_answered(root, text, function) for text in mine]
 
-    work = packed(answered)
+    work = packed(answers_of)
     context = _context(spark)
     if context is None:
         found = _by_table(spark, tasks, work)
@@ -169,7 +169,14 @@ def _by_table(
 
 def _answered(root: str, text: str, function: PartitionFunction) -> str:
     work = PartitionWork(**parse_json(text, "share of a job", bytes_max=OBJECT_BYTES_MAX))
-    log = shared_log(root)
+    answer = answered(shared_log(root), work, function)
+    return json.dumps(
+        {name: getattr(answer, name) for name in PartitionAnswer.__slots__}, separators=(",", ":")
+    )
+
+
+def answered(log: Log, work: PartitionWork, function: PartitionFunction) -> PartitionAnswer:
+    """Do the work of one partition here, and return the answer, with an error as a part of it."""
     counters = getattr(log.store, "counters", None)
     before = counters.snapshot() if counters is not None else {}
     try:
@@ -180,10 +187,7 @@ def _answered(root: str, text: str, function: PartitionFunction) -> str:
         result, error = {}, f"{type(failure).__name__}: {failure}"
     after = counters.snapshot() if counters is not None else {}
     requests = {kind: count.requests for kind, count in by_kind(diff(before, after)).items()}
-    answer = PartitionAnswer(work.topic, work.partition, result, error, requests)
-    return json.dumps(
-        {name: getattr(answer, name) for name in PartitionAnswer.__slots__}, separators=(",", ":")
-    )
+    return PartitionAnswer(work.topic, work.partition, result, error, requests)
 
 
 def _work_document(work: PartitionWork) -> dict[str, Any]:

@@ -120,8 +120,7 @@ def retain(job: RetainJob, open_session: OpenSession, progress: JobProgress) -> 
         snapshots = run(snapshot_records(), log.store)
         wals = [] if job.topics else run(orphans.list_wals(), log.store)
         image = log.refresh()
-        works = with_unpublished(work_on(chosen_topics(image, job.topics)), records)
-        works = with_pins(works, snapshots)
+        works = retained_works(image, job, records, snapshots)
         spark = open_session(WAITING_JVM)
         progress.start()
         with watched(progress, StageSampler(spark)):
@@ -130,7 +129,18 @@ def retain(job: RetainJob, open_session: OpenSession, progress: JobProgress) -> 
             ({}, []) if job.topics else _beside(log, job, image, records, snapshots, wals)
         )
         problems += [f"a snapshot is damaged; drop it. object={key}" for key in snapshots.damaged]
-    return _report(job, answers, beside, [*problems, *_puzzles(answers)], progress.elapsed_s())
+    return retain_report(job, answers, beside, problems, progress.elapsed_s())
+
+
+def retained_works(
+    image: MetadataImage,
+    job: RetainJob,
+    records: orphans.PublicationRecords,
+    snapshots: SnapshotRecords,
+) -> list[PartitionWork]:
+    """Return the work on each partition of the job's topics. Raises as `chosen_topics`."""
+    works = with_unpublished(work_on(chosen_topics(image, job.topics)), records)
+    return with_pins(works, snapshots)
 
 
 def with_unpublished(
@@ -339,13 +349,14 @@ def _puzzles(answers: Iterable[PartitionAnswer]) -> list[str]:
     ]
 
 
-def _report(
+def retain_report(
     job: RetainJob,
     answers: Sequence[PartitionAnswer],
     beside: Mapping[str, int],
     problems: Sequence[str],
     seconds: float,
 ) -> UpkeepReport:
+    """Return the report of retention, with what was deleted `beside` partitions."""
     deleted = total_of(answers, "let_go")
     objects = total_of(answers, "deleted_objects") + beside.get("deleted_objects", 0)
     size = total_of(answers, "deleted_bytes") + beside.get("deleted_bytes", 0)
@@ -369,4 +380,5 @@ def _report(
         "cleared_wals": beside.get("cleared_wals", 0),
         **{name: total_of(answers, name) for name in AMOUNTS},
     }
-    return UpkeepReport(summary, seconds, tuple(answers), totals, tuple(lines), tuple(problems))
+    found = (*problems, *_puzzles(answers))
+    return UpkeepReport(summary, seconds, tuple(answers), totals, tuple(lines), found)

@@ -34,7 +34,7 @@ from sparklog.spark.schedule.history import (
     read_history,
     write_history,
 )
-from sparklog.spark.schedule.run import RunEnd, amounts_of
+from sparklog.spark.schedule.run import RunEnd, RunLog, amounts_of
 from sparklog.spark.schedule.schedule import (
     BY_HAND,
     FIRST_ATTEMPT,
@@ -223,9 +223,10 @@ class ScheduleClaims:
         self._say(one, f"{one.kind} begins ({one.trigger})")
         self._keep(one)
 
-    def go_on(self, one: JobRun, words: str) -> None:
+    def go_on(self, one: JobRun, log: RunLog) -> None:
         """Write that a run goes on, and how far it is."""
-        self._keep(replace(one, heard_ms=self._clock.now_ms(), message=words))
+        heard_ms = self._clock.now_ms()
+        self._keep(replace(one, heard_ms=heard_ms, message=log.line, log=log.text))
 
     def end(self, one: JobRun, ending: RunEnd) -> JobRun:
         """Write how a run ended, and return that."""
@@ -239,6 +240,7 @@ class ScheduleClaims:
             duration_ms=max(0, now_ms - one.started_ms),
             message=ending.message,
             report=ending.report,
+            log=ending.log,
             records_before=amounts.records_before,
             records_after=amounts.records_after,
             bytes_before=amounts.bytes_before,
@@ -333,14 +335,14 @@ class ScheduleClaims:
 
 
 @contextmanager
-def going_on(looking: ScheduleClaims, one: JobRun, words: Callable[[], str]) -> Iterator[None]:
-    """Write once a minute that a run goes on, and its last `words`, while the block runs."""
+def going_on(looking: ScheduleClaims, one: JobRun, log: RunLog) -> Iterator[None]:
+    """Write once a minute that a run goes on, and its log so far, while the block runs."""
     over = Event()
 
     def beat() -> None:
         while not over.wait(HEARTBEAT_S):
             try:
-                looking.go_on(one, words())
+                looking.go_on(one, log)
             except Exception:  # one missed heartbeat is no reason to seem dead
                 logger.exception("a job's heartbeat failed run=%s", one.run_id)
 

@@ -97,6 +97,8 @@ class JobRun:
     """The first line of its report at its end, or its progress."""
     report: Mapping[str, Any] = field(default_factory=dict)
     """Its report with --json."""
+    log: str = ""
+    """Its last lines of progress, warnings, and the trace of a failure; empty if run by hand."""
 
     @property
     def ended(self) -> bool:

@@ -6,8 +6,14 @@ Any exception of a body becomes the run's outcome: a job never harms the applica
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+import logging
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from threading import get_ident
 from typing import Any, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -15,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sparklog.core.bounded_json import OBJECT_BYTES_MAX, parse_json
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.spark.jobs.job import DONE as EXIT_DONE
 from sparklog.spark.jobs.job import FAILED as EXIT_FAILED
 from sparklog.spark.jobs.job import MENDED as EXIT_MENDED
@@ -47,23 +54,72 @@ class RunEnd:
     exit_code: int
     message: str
     report: Mapping[str, Any] = field(default_factory=dict)
+    log: str = ""
+    """See `RunLog`."""
 
 
 ENDED_WITH_APPLICATION: Final = RunEnd(TERMINATED, EXIT_TERMINATED, "ended with the application")
 
 
-class LastLines(io.StringIO):
-    """Takes a job's progress, and remembers its last line."""
+LOG_BYTES_MAX: Final = 4 * 1024
+"""Of each run in the history, of which a page of the console reads half a year."""
+LOG_LINES_MAX: Final = 200
 
-    def __init__(self) -> None:
-        """Begin without a word."""
+
+class RunLog(io.StringIO):
+    """Takes the progress and the warnings of a run, and keeps the last lines. Thread-safe."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        """Begin without a line."""
         super().__init__()
         self.line = ""
+        """The last one."""
+        self._clock = clock
+        self._lines: deque[str] = deque(maxlen=LOG_LINES_MAX)
+
+    @property
+    def text(self) -> str:
+        """Return the last lines, each with its time in UTC; at most `LOG_BYTES_MAX` bytes."""
+        left, kept = LOG_BYTES_MAX, list[str]()
+        for line in reversed(list(self._lines)):
+            left -= len(line.encode(errors="replace")) + 1
+            if left < 0:
+                break
+            kept.append(line)
+        return "\n".join(reversed(kept))
 
     def write(self, text: str, /) -> int:
-        """Remember it."""
-        self.line = text.strip() or self.line
+        """Keep the lines of a text."""
+        at = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
+        for line in filter(None, map(str.strip, text.splitlines())):
+            self.line = line
+            self._lines.append(f"{at:%Y-%m-%d %H:%M:%S} {line[: LOG_BYTES_MAX // 4]}")
         return len(text)
+
+
+class _WarningsOfThread(logging.Handler):
+    """Writes the warnings of the thread that made it."""
+
+    def __init__(self, log: RunLog) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+        self._thread = get_ident()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a warning."""
+        if record.thread == self._thread:
+            self._log.write(f"{record.levelname.lower()}: {record.getMessage()}")
+
+
+@contextmanager
+def logged_warnings(log: RunLog) -> Iterator[None]:
+    """Keep the warnings that this thread logs in the block."""
+    handler, root = _WarningsOfThread(log), logging.getLogger("sparklog")
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
 
 
 class PoolSession:
@@ -111,6 +167,8 @@ def run_body(
     except Exception as error:  # any job, beside brokers that must go on serving
         if stopping():
             return ENDED_WITH_APPLICATION
+        for line in traceback.format_exc().splitlines():
+            progress.say(line)
         return RunEnd(FAILED, EXIT_FAILED, failure_line(error))
 
 

@@ -20,7 +20,7 @@ from sparklog.spark.schedule.claims import ScheduleClaims, going_on
 from sparklog.spark.schedule.history import FAILED, RUNNING, TERMINATED, read_history
 from sparklog.spark.schedule.job_kinds import kind_of
 from sparklog.spark.schedule.requests import application_name
-from sparklog.spark.schedule.run import RunEnd, ending_of
+from sparklog.spark.schedule.run import RunEnd, RunLog, ending_of
 from sparklog.spark.schedule.schedule import SILENT_MS, ScheduledJob
 
 MASTER: Final = "local[*]"
@@ -45,7 +45,7 @@ def run_by_hand(job: ScheduledJob, root: str, *, master: str | None, as_json: bo
             run = looking.by_hand(job)
             looking.begin(run)
             try:
-                with going_on(looking, run, lambda: ""):
+                with going_on(looking, run, RunLog()):
                     report = kind.body(given, session, progress)
             except BaseException as error:
                 looking.end(run, _cut_short(error))

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from queue import SimpleQueue
 from threading import Condition, Event, Lock, Thread
 from typing import Final
@@ -31,9 +32,10 @@ from sparklog.spark.schedule.cron import Cron
 from sparklog.spark.schedule.history import JobRun
 from sparklog.spark.schedule.run import (
     ENDED_WITH_APPLICATION,
-    LastLines,
     PoolSession,
     RunEnd,
+    RunLog,
+    logged_warnings,
     run_body,
 )
 from sparklog.spark.schedule.schedule import Schedule, ScheduledJob
@@ -350,15 +352,16 @@ class ScheduledJobs:
     def _ending_of(self, job: ScheduledJob, run: JobRun) -> RunEnd:
         self._began(run)
         self._looking.begin(run)
-        words = LastLines()
+        log = RunLog(self._clock)
         session = self._open_run(run)
         with self._lock:
             self._sessions[run.run_id] = session
         try:
-            with going_on(self._looking, run, lambda: words.line):
+            with going_on(self._looking, run, log), logged_warnings(log):
                 arguments = job.words(self._root)
                 stopping = self._stopping.is_set
-                return self._body(job.kind, arguments, session, JobProgress(words), stopping)
+                ending = self._body(job.kind, arguments, session, JobProgress(log), stopping)
+                return replace(ending, log=log.text)
         finally:
             with self._lock:
                 del self._sessions[run.run_id]

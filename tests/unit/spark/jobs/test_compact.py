@@ -24,7 +24,7 @@ from sparklog.core.errors import InvalidRecord
 from sparklog.log.partition.partition_log import PartitionLog
 from sparklog.spark.jobs.compact import (
     CompactJob,
-    _report,
+    compact_report,
     compacted_by,
     parse_compact,
     published,
@@ -209,7 +209,7 @@ def test_report_adds_up_and_names_a_faster_rival() -> None:
         PartitionAnswer("t", 1, {"compacted": {**outcome, "overtaken": True}, "merged": outcome}),
         PartitionAnswer("t", 2, {}, "DataCorrupt: bad"),
     ]
-    report = _report(JOB, answers, 2.0)
+    report = compact_report(JOB, answers, 2.0)
     assert report.ended_by == 1
     assert "kept 8 of 20 records of 2 partitions" in report.to_text()
     assert "t-1: not compacted, another job was faster" in report.to_text()
@@ -239,7 +239,7 @@ def test_several_tasks_compact_a_large_partition_in_one_commit(
     (done,) = published(log, compacting, works, first, shared)
     assert (done.error, done.requests, done.result["shares"]) == ("", {"get": 7}, 3)
     assert (done.result["compacted"]["rows_after"], len(rows(partition))) == (7, 7)
-    report = _report(JOB, [done], 1.0)
+    report = compact_report(JOB, [done], 1.0)
     assert report.totals["compacted"]["rows_before"] == 50
     gone = replace(shared[1], result={"share": None, "seconds": 0})
     (late,) = published(log, compacting, works, first, [shared[0], gone])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,8 +34,10 @@ from sparklog.spark.schedule.history import (
 )
 from sparklog.spark.schedule.run import (
     ENDED_WITH_APPLICATION,
+    LOG_BYTES_MAX,
     PoolSession,
     RunEnd,
+    RunLog,
     ending_of,
     run_body,
 )
@@ -53,6 +56,7 @@ from tests.harness.waiting import eventually
 
 HOUR_MS = 3_600_000
 NOON_MS = 1_795_262_400_000
+NOON = "2026-11-21 12:00:00"
 DAY_MS = 24 * HOUR_MS
 
 
@@ -107,6 +111,8 @@ class Application:
             kind: str, words: Sequence[str], session: Any, progress: JobProgress, _: object
         ) -> RunEnd:
             assert words[:2] == ["--root", "file:///log"]
+            progress.say(f"begins {kind}")
+            logging.getLogger("sparklog.test").warning("an object is missing. key=%s", "a")
             return work(kind, session)
 
         self.jobs = ScheduledJobs(
@@ -153,6 +159,13 @@ def known_since(log: Log, at_ms: int, *jobs: str) -> None:
         assert run(take(RunClaim(job, at_ms, SEEN, claimed_ms=at_ms)), log.store)
 
 
+def logged(*lines: str) -> RunLog:
+    log = RunLog(ManualClock(NOON_MS))
+    for line in lines:
+        log.write(f"{line}\n")
+    return log
+
+
 def good(kind: str, session: NoSession) -> RunEnd:
     return RunEnd(DONE, 0, f"{kind} has run", {"rows": 3, "size_bytes": 30})
 
@@ -185,6 +198,9 @@ def test_missed_run_is_made_up_for_once_by_one_of_two_applications(
     assert (one.trigger, one.outcome, one.exit_code) == (CATCH_UP, DONE, 0)
     assert one.scheduled_ms == NOON_MS - 6 * HOUR_MS
     assert (one.records_before, one.bytes_after, one.message) == (3, 30, "retain has run")
+    assert [line[len(NOON) + 1 :] for line in one.log.splitlines()] == [
+        "begins retain", "warning: an object is missing. key=a"
+    ]  # fmt: skip
     assert read_history(log).newest_first() == [one]
     # Started again it has nothing to make up for, until the next morning.
     later = start("host:3")
@@ -193,6 +209,15 @@ def test_missed_run_is_made_up_for_once_by_one_of_two_applications(
     found = later.looking.look(nightly())
     assert found is not None
     assert found.scheduled_ms == NOON_MS + 18 * HOUR_MS
+
+
+def test_log_of_a_run_keeps_the_last_lines_within_its_bounds() -> None:
+    log = logged("first", *(f"line {number}" for number in range(1000)), "x" * 100_000)
+    lines = log.text.splitlines()
+    assert (lines[0], lines[-1]) == (f"{NOON} line 895", f"{NOON} {'x' * 1024}")
+    assert len(log.text.encode()) <= LOG_BYTES_MAX
+    assert log.line == "x" * 100_000
+    assert logged("\r \n", "a\rb").text.splitlines() == [f"{NOON} a", f"{NOON} b"]
 
 
 def test_a_job_that_fails_harms_no_other(log: Log, start: Start) -> None:
@@ -343,7 +368,7 @@ def test_silent_run_is_lost_and_repeated_once(log: Log, clock: ManualClock, star
     # It says when to look again: once the other has been silent for long enough.
     assert heir.looking.again_ms(nightly()) == NOON_MS + SILENT_MS + 1000
     clock.sleep_s(200)
-    dead.looking.go_on(first, "3 records")
+    dead.looking.go_on(first, logged("3 records"))
     clock.sleep_s(200)
     assert heir.looking.look(nightly()) is None
     clock.sleep_s(200)
@@ -417,7 +442,7 @@ def test_due_time_is_dropped_while_another_application_runs_the_job(
     assert first is not None
     one.looking.begin(first)
     clock.sleep_s(3600 - 60)
-    one.looking.go_on(first, "nearly done")
+    one.looking.go_on(first, logged("nearly done"))
     clock.sleep_s(60)
     assert other.looking.look(hourly) is None
     one.looking.end(first, good("retain", NoSession()))
@@ -427,11 +452,13 @@ def test_due_time_is_dropped_while_another_application_runs_the_job(
 
 
 def test_error_of_a_job_body_is_its_outcome() -> None:
-    progress = JobProgress(io.StringIO())
+    said = io.StringIO()
+    progress = JobProgress(said)
     words = ["--root", "file:///nowhere/at/all", "--topic", "none"]
     failed = run_body("retain", words, NoSession(), progress)
     assert (failed.outcome, failed.exit_code) == (FAILED, 1)
     assert "no log under this root" in failed.message
+    assert "Traceback" in said.getvalue()
     ended = run_body("retain", words, NoSession(), progress, lambda: True)
     assert (ended.outcome, ended.exit_code) == (TERMINATED, 143)
     assert RUNNING not in (failed.outcome, ended.outcome)
