@@ -6,29 +6,19 @@ screenshots of all pages are in pytest's folder.
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
-import tarfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser
 
-from sparklog.console.app import ConsoleApp
-from sparklog.console.resources import ConsoleRole
 from sparklog.console.root_view import RootView
-from sparklog.console.sessions import ConsoleSessions, ConsoleUser
-from sparklog.core.web_requests import LOOPBACK_NAMES
-from tests.harness.waiting import eventually
+from tests.harness.chromium import MODE_NAMES, MODES, check_pages, opened
+from tests.harness.console_browser import served
 
 pytestmark = pytest.mark.soak
 
-AXE = "axe-core@4.14.1"
 PATHS = (
     "/", "/topics", "/topics/flights", "/topics/flights/records", "/topics/nasty/records",
     "/topics/nasty/partitions/0/records/6", "/topics/flights/partitions/0/files",
@@ -36,81 +26,23 @@ PATHS = (
     "/snapshots/kept", "/topics/none", "/users", "/acls",
     "/acls?principal=User:ann&name=flights&operation=read", "/sql",
     "/topics/flights/find?name=n&text=25", "/schemas", "/schemas/flights-value", "/jobs/runs/r1",
-    "/bill?flush=30000",
+    "/bill?flush=30000", "/jobs/tidy/dry-run",
 )  # fmt: skip
-MODES: tuple[dict[str, Any], ...] = (
-    {"color_scheme": "light", "viewport": {"width": 1280, "height": 900}},
-    {"color_scheme": "dark", "viewport": {"width": 1280, "height": 900}},
-    {"color_scheme": "light", "viewport": {"width": 390, "height": 844}},
-    {"color_scheme": "light", "viewport": {"width": 640, "height": 450}},  # 200 % zoom of the first
-)
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    path = shutil.which("chromium")
-    assert path is not None, "install chromium, on Debian with apt-get install chromium"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
-def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The script of axe-core, fetched with npm."""
-    folder = tmp_path_factory.mktemp("axe")
-    subprocess.run(["npm", "pack", AXE], cwd=folder, check=True, capture_output=True)
-    (archive,) = folder.glob("*.tgz")
-    with tarfile.open(archive) as packed:
-        script = packed.extractfile("package/axe.min.js")
-        assert script is not None
-        return script.read().decode()
 
 
 @pytest.fixture(scope="module")
 def url(filled_root: str) -> Iterator[str]:
     view = RootView(filled_root)
-    sessions = ConsoleSessions(ConsoleUser("", ConsoleRole.ADMIN, view), None)
-    app = ConsoleApp(sessions, version="0.0", secure=False, hosts=LOOPBACK_NAMES)
-    server = uvicorn.Server(uvicorn.Config(app.starlette, port=0, log_level="error"))
-    app.is_stopping = lambda: server.should_exit
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    eventually(lambda: server.started, "the console serves")
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+    with served(view) as address:
+        yield address
     view.close()
 
 
-def opened(page: Page, address: str) -> list[str]:
-    """Open an address, and return the list to which the page's later complaints go."""
-    problems: list[str] = []
-    page.on("console", lambda message: problems.append(message.text))
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.goto(address)
-    page.wait_for_load_state("networkidle")
-    return problems
-
-
-@pytest.mark.parametrize("mode", MODES, ids=["light", "dark", "phone", "zoomed"])
+@pytest.mark.parametrize("mode", MODES, ids=MODE_NAMES)
 def test_axe_finds_nothing_serious(
     mode: dict[str, Any], chromium: Browser, axe: str, url: str, tmp_path: Path
 ) -> None:
-    context = chromium.new_context(**mode, bypass_csp=True)
-    for number, path in enumerate(PATHS):
-        page = context.new_page()
-        opened(page, url + path)
-        page.screenshot(path=tmp_path / f"{number:02}.png", full_page=True)
-        page.evaluate(axe)
-        found = page.evaluate("axe.run().then(result => result.violations)")
-        serious = [one for one in found if one["impact"] in {"serious", "critical"}]
-        assert serious == [], f"{path}: {json.dumps(serious, indent=1)[:2000]}"
-        overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        assert page.evaluate(overflow) <= 0, path
-        page.close()
-    context.close()
+    check_pages(chromium, mode, [url + path for path in PATHS], axe, tmp_path)
 
 
 def test_pages_work_under_the_strict_policy(chromium: Browser, url: str) -> None:

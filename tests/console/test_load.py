@@ -5,23 +5,28 @@
 
 from __future__ import annotations
 
+import json
+import re
 import resource
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from playwright.sync_api import Browser as Chromium
 
 from sparklog.cli.target import opened_store
+from sparklog.client.producer import Producer
 from sparklog.cluster.log import open_log
 from sparklog.cluster.metadata import changes as registry
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import Record
 from sparklog.console import root_view
-from sparklog.console.broker_view import BrokerView
-from sparklog.console.live_tail import QUEUE_ROWS, TailQueue
 from sparklog.coordinator.group_records import (
     OffsetKey,
     OffsetValue,
@@ -32,6 +37,7 @@ from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_topic_id
 from sparklog.store.delegating_store import DelegatingStore
 from sparklog.testing.cluster import SparklogCluster
+from tests.harness.chromium import opened
 from tests.harness.console_browser import Browser
 
 pytestmark = pytest.mark.soak
@@ -105,41 +111,73 @@ def test_key_in_a_million_records_is_found_within_a_second(
     assert seconds < PAGE_S
 
 
-def test_live_tail_holds_its_memory_for_ten_minutes() -> None:
-    with SparklogCluster() as cluster:
+@contextmanager
+def console_process(*options: str) -> Iterator[tuple[str, int]]:
+    """Run `sparklog console` by itself; the URL and the id of the process."""
+    program = Path(sys.prefix) / "bin" / "sparklog"
+    command = [str(program), "console", "--port", "0", "--json", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield json.loads(process.stdout.readline())["url"].rstrip("/"), process.pid
+    finally:
+        process.terminate()
+        process.wait(30)
+        process.stdout.close()
+
+
+def produce_at_rate(cluster: SparklogCluster, stop: threading.Event) -> None:
+    """Send `RATE` records a second, ten times a second."""
+    with Producer(cluster.bootstrap_servers) as producer:
+        while not stop.wait(0.1):
+            for _ in range(RATE // 10):
+                producer.send("flights", b"x" * 500)
+            producer.poll()
+
+
+def test_live_tail_holds_its_memory_for_ten_minutes(chromium: Chromium, tmp_path: Path) -> None:
+    stop = threading.Event()
+    with ExitStack() as stack:
+        cluster = stack.enter_context(SparklogCluster(root=str(tmp_path / "log")))
         cluster.topic("flights", partitions=4)
-        stop = threading.Event()
-
-        def produce() -> None:
-            while not stop.wait(1.0):
-                cluster.produce("flights", [b"x" * 500] * RATE)
-
-        producing = threading.Thread(target=produce)
-        view = BrokerView(cluster.bootstrap_servers, {})
-        queue = TailQueue("auto")
-        tailing = threading.Thread(target=view.follow, args=("flights", range(4), queue.take))
+        url, pid = stack.enter_context(
+            console_process("--bootstrap-server", cluster.bootstrap_servers)
+        )
+        producing = threading.Thread(target=produce_at_rate, args=(cluster, stop))
         producing.start()
-        tailing.start()
-        seen, sizes = 0, []
-        for second in range(MINUTES * 60):
+        stack.callback(producing.join)
+        stack.callback(stop.set)
+        page = stack.enter_context(closing(chromium.new_context())).new_page()
+        devtools = page.context.new_cdp_session(page)
+        devtools.send("Performance.enable")
+        opened(page, f"{url}/topics/flights/records")
+        page.get_by_role("button", name="Follow live").click()
+        sizes, heaps, slowest = [], [], 0.0
+        for second in range(1, MINUTES * 60 + 1):
             time.sleep(1.0)  # the tail's own time is what is measured
-            rows, skipped = queue.drain()
-            assert len(rows) <= QUEUE_ROWS
-            seen += len(rows) + skipped
-            if second % 60 == 59:
-                sizes.append(resident_bytes())
-        queue.stopped = True
-        stop.set()
-        producing.join()
-        tailing.join(30)
-        view.close()
-        mebibytes = [size >> 20 for size in sizes]
-        print(f"live tail: records={seen} MiB of the process by minute={mebibytes}")
-        assert seen > 0.7 * RATE * MINUTES * 60
-        assert sizes[-1] < 1.2 * sizes[2]
+            began = time.monotonic()
+            words = page.text_content("#tail-state") or ""
+            slowest = max(slowest, time.monotonic() - began)
+            if second % 60 == 0:
+                sizes.append(resident_bytes(pid) >> 20)
+                devtools.send("HeapProfiler.collectGarbage")
+                metrics = devtools.send("Performance.getMetrics")["metrics"]
+                heaps += [round(m["value"]) >> 10 for m in metrics if m["name"] == "JSHeapUsedSize"]
+        rows = page.locator("#records tbody tr").count()
+        print(
+            f"live tail: {words} rows={rows} slowest_answer_s={slowest:.2f} "
+            f"console_MiB_by_minute={sizes} page_KiB_by_minute={heaps}"
+        )
+        seen = sum(int(one.replace(",", "")) for one in re.findall(r"\d[\d,]*", words))
+        assert words.startswith("Live:")
+        assert seen > 0.8 * RATE * MINUTES * 60
+        assert rows <= 300
+        assert slowest < PAGE_S
+        assert sizes[-1] < 1.1 * sizes[2]
+        assert heaps[-1] < 1.5 * heaps[2]
 
 
-def resident_bytes() -> int:
-    """Return the resident memory of this process."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+def resident_bytes(pid: int) -> int:
+    """Return the resident memory of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * resource.getpagesize()
