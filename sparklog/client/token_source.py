@@ -48,6 +48,7 @@ def bearer_token(sasl: SaslSettings) -> str:
         raise InvalidConfig(
             f"tokens come from an https address or a file: URL. {_SETTING}={sasl.token_url}"
         )
+    assert url.hostname is not None
     connection: http.client.HTTPConnection
     if url.scheme == "http":
         connection = http.client.HTTPConnection(url.hostname, url.port, timeout=TIMEOUT_S)

@@ -166,7 +166,11 @@ def test_access_pages_say_which_rule_decides(root_browser: Opens) -> None:
 
 def test_quota_is_set_and_removed(root_browser: Opens) -> None:
     browser = root_browser()
-    whom = {"user": "(default)", "clientId": "reports", "name": "producer_byte_rate"}
+    whom: dict[str, Any] = {
+        "user": "(default)",
+        "clientId": "reports",
+        "name": "producer_byte_rate",
+    }
     assert browser.post("/quotas", value=1024, **whom)["message"] == (
         "Set producer_byte_rate of user (default), client-id reports."
     )

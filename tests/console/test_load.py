@@ -152,7 +152,7 @@ def test_live_tail_holds_its_memory_for_ten_minutes(chromium: Chromium, tmp_path
         devtools.send("Performance.enable")
         opened(page, f"{url}/topics/flights/records")
         page.get_by_role("button", name="Follow live").click()
-        sizes, heaps, slowest = [], [], 0.0
+        sizes, heaps, slowest, words = [], [], 0.0, ""
         for second in range(1, MINUTES * 60 + 1):
             time.sleep(1.0)  # the tail's own time is what is measured
             began = time.monotonic()
