@@ -57,6 +57,10 @@ soak: setup ## run the tests that take minutes on purpose
 	@.ci/kerberos
 	@$(BIN)/python -m pytest -m soak $(ARGS)
 
+.PHONY: explore
+explore: setup ## draw a thousand new examples for each property (make test draws the same hundred each time)
+	@$(BIN)/python -m pytest -m "hypothesis and not soak" --hypothesis-profile=explore -n 2 $(ARGS)
+
 ##@ Measure it
 .PHONY: bench
 bench: bench-log bench-broker bench-groups bench-jobs bench-sql ## run every benchmark

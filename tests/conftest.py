@@ -23,9 +23,16 @@ collect_ignore = ["example"]
 LOOPBACK = ("127.", "::1", "localhost", "::ffff:127.")
 
 # Property tests run beside Spark sessions on small machines, where a deadline measures the load.
-settings.register_profile(
-    "sparklog", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
-)
+# A commit passes or fails by its content, not by drawn examples. `make explore` draws new ones.
+for profile, examples in (("sparklog", 100), ("explore", 1000)):
+    settings.register_profile(
+        profile,
+        derandomize=profile == "sparklog",
+        max_examples=examples,
+        deadline=None,
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 settings.load_profile("sparklog")
 
 
