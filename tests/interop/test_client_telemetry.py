@@ -16,7 +16,11 @@ from tests.interop.brokers import Brokers
 def test_an_unmodified_producer_pushes_and_the_page_shows_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    settings = {"metrics.port": "0", "sparklog.client.metrics.interval.ms": "200"}
+    settings = {
+        "metrics.port": "0",
+        "sparklog.client.metrics": "org.apache.kafka.",
+        "sparklog.client.metrics.interval.ms": "200",
+    }
     with Brokers("memory://telemetry", 1, settings) as brokers:
         producer = Producer({"bootstrap.servers": brokers.bootstrap, "client.id": "shop"})
         producer.produce("t", b"x")

@@ -399,6 +399,7 @@ def _message(who: Broker | SparklogError) -> str | None:
 
 
 FEATURES_SINCE: Final = 3
+TELEMETRY_APIS: Final = frozenset({Api.GET_TELEMETRY_SUBSCRIPTIONS, Api.PUSH_TELEMETRY})
 ANY_NODE: Final = -1
 
 
@@ -408,10 +409,17 @@ async def api_versions(node: BrokerNode, request: Any, context: RequestContext) 
     known = _is_meant(node, request)
     return answer.response(
         error_code=ErrorCode.none if known else ErrorCode.rebootstrap_required,
-        api_keys=_keys(answer, advertised()) if known else (),
+        api_keys=_keys(answer, _served(node)) if known else (),
         throttle_time=NO_THROTTLE,
         **(_features(answer, node.metadata.image) if answer.version >= FEATURES_SINCE else {}),
     )
+
+
+def _served(node: BrokerNode) -> list[tuple[int, int, int]]:
+    """Return the APIs of this broker; as in Kafka, clients' metrics only where they are wanted."""
+    if node.config.words("sparklog.client.metrics"):
+        return advertised()
+    return [one for one in advertised() if one[0] not in TELEMETRY_APIS]
 
 
 def _is_meant(node: BrokerNode, request: Any) -> bool:

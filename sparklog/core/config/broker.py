@@ -340,10 +340,10 @@ _NODE = (
     Setting(
         "sparklog.client.metrics",
         SettingType.LIST,
-        ("org.apache.kafka.",),
+        (),
         Effect.BROKER,
         "Prefixes of the metrics that clients push to brokers (KIP-714), which the page for "
-        "Prometheus shows. Empty asks for none.",
+        "Prometheus shows. Empty asks for none; org.apache.kafka. asks for all.",
     ),
     Setting(
         "sparklog.client.metrics.interval.ms",

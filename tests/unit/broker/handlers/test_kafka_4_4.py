@@ -53,6 +53,20 @@ def test_client_of_another_cluster_or_broker_must_bootstrap_again(
     tell(story)
 
 
+@pytest.mark.parametrize(("wanted", "offered"), [("", False), ("org.apache.kafka.", True)])
+def test_telemetry_is_offered_only_where_an_operator_asks(wanted: str, offered: bool) -> None:
+    async def story(node: ToyNode) -> None:
+        request = build_request(
+            Api.API_VERSIONS, 3, client_software_name="test", client_software_version="1"
+        )
+        keys = {one.api_key for one in (await node.ask(request)).api_keys}
+        telemetry = {Api.GET_TELEMETRY_SUBSCRIPTIONS, Api.PUSH_TELEMETRY}
+        assert keys & telemetry == (telemetry if offered else set())
+        assert Api.PRODUCE in keys
+
+    tell(story, sparklog_client_metrics=wanted)
+
+
 def test_kafka_python_takes_brokers_for_the_newest_version_it_knows() -> None:
     told = {key: (lowest, highest) for key, lowest, highest in advertised()}
     assert infer_broker_version_from_api_versions(told) == (4, 3)
