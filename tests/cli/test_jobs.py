@@ -35,7 +35,8 @@ from tests.interop.brokers import Brokers
 
 RUN = JobRun(
     "a" * 32, "nightly", "retain", "schedule", 1_700_000_000_000, 1_700_000_001_000,
-    1_700_000_003_500, "host:1", DONE, 0, 2500, message="let go 3 offsets", report={"let_go": 3},
+    1_700_000_003_500, "host:1", DONE, 0, 2500, message="expired 3 offsets",
+    report={"expired_offsets": 3},
 )  # fmt: skip
 JOB = KnownJob("nightly", "retain", "30 2 * * *", "Europe/Berlin", ("--dry-run",), True)
 SCHEDULE = '[jobs.weekly]\nkind = "verify"\ncron = "0 4 * * 0"\nenabled = false\n'
@@ -59,7 +60,7 @@ def test_jobs_are_listed_with_their_last_and_next_runs(file_cli: Cli) -> None:
     first, second = file_cli.ok("jobs", "--list", "--json").documents
     assert (first["job"], first["arguments"], first["enabled"]) == ("nightly", ["--dry-run"], True)
     assert first["next_ms"] > RUN.started_ms
-    assert first["last_run"]["report"] == {"let_go": 3}
+    assert first["last_run"]["report"] == {"expired_offsets": 3}
     assert (second["next_ms"], second["last_run"]) == (None, None)
 
 
@@ -89,7 +90,7 @@ def test_the_history_shows_the_newest_runs_first(file_cli: Cli) -> None:
     assert lines[0].split() == ["STARTED", "JOB", "TRIGGER", "OUTCOME", "CODE", "TOOK", "MESSAGE"]
     assert [line.split()[1] for line in lines[1:]] == ["nightly", "nightly", "weekly"]
     assert lines[1].split(maxsplit=6)[3:] == ["failed", "1", "-", "no such topic"]
-    assert lines[2].split(maxsplit=7)[3:] == ["done", "0", "2.5", "s", "let go 3 offsets"]
+    assert lines[2].split(maxsplit=7)[3:] == ["done", "0", "2.5", "s", "expired 3 offsets"]
     only = file_cli.ok("jobs", "--history", "--job", "nightly", "--max", "1", "--json").documents
     assert [(one["type"], one["run_id"], one["exit_code"]) for one in only] == [
         ("run", "b" * 32, 1)

@@ -38,13 +38,13 @@ def test_retention_runs_in_tasks_and_damage_stops_one_partition_only(
     log.store.put(damaged.key(damaged.chain_name(0)), b"damaged")
 
     planned = _run(spark, log_root, "--dry-run", "--topic", "drop")
-    assert planned.totals["let_go"] == 8
+    assert planned.totals["expired_offsets"] == 8
     assert log.partition("drop", 0).view().log_start_offset == 0
     done = _run(spark, log_root)
     assert [(a.topic, a.partition) for a in done.failures] == [("drop", 1)]
     assert "DataCorrupt" in done.failures[0].error
     assert done.ended_by == 1
-    assert done.totals["let_go"] == 8
+    assert done.totals["expired_offsets"] == 8
     starts = {n: log.partition("drop", n).view().log_start_offset for n in (0, 2)}
     assert starts == {0: 4, 2: 4}
     assert log.partition("keep", 0).view().log_start_offset == 0

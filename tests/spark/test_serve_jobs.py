@@ -78,7 +78,7 @@ def test_missed_jobs_run_once_in_the_application_and_again_in_none(
     runs = {one.job: one for one in read_history(log).newest_first()}
     assert {(r.outcome, r.exit_code, r.trigger) for r in runs.values()} == {(DONE, 0, CATCH_UP)}
     assert (runs["compaction"].records_before, runs["compaction"].records_after) == (4, 2)
-    assert runs["retention"].report["let_go"] == 6
+    assert runs["retention"].report["expired_offsets"] == 6
 
     # The first application was killed. The second has the same schedule, and one job more.
     schedule.write_text(SCHEDULE + ONE_MORE)

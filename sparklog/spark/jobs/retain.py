@@ -257,7 +257,7 @@ def _result(
     return {
         "log_start_offset": after,
         "log_end_offset": view.end_offset,
-        "let_go": after - before.log_start_offset,
+        "expired_offsets": after - before.log_start_offset,
         **_held(before, before.log_start_offset, "before"),
         **_held(before, after, "after"),
         "deleted_objects": len(found.doomed),
@@ -357,16 +357,16 @@ def retain_report(
     seconds: float,
 ) -> UpkeepReport:
     """Return the report of retention, with what was deleted `beside` partitions."""
-    deleted = total_of(answers, "let_go")
+    deleted = total_of(answers, "expired_offsets")
     objects = total_of(answers, "deleted_objects") + beside.get("deleted_objects", 0)
     size = total_of(answers, "deleted_bytes") + beside.get("deleted_bytes", 0)
-    verbs = ("would let go", "would delete") if job.dry_run else ("let go", "deleted")
+    verbs = ("would expire", "would delete") if job.dry_run else ("expired", "deleted")
     lines = [
-        f"  {one.topic}-{one.partition}: {verbs[0]} {one.result['let_go']:,} offsets, "
+        f"  {one.topic}-{one.partition}: {verbs[0]} {one.result['expired_offsets']:,} offsets, "
         f"log start {one.result['log_start_offset']:,}; "
         f"{verbs[1]} {one.result['deleted_objects']:,} objects"
         for one in answers
-        if one.result.get("let_go") or one.result.get("deleted_objects")
+        if one.result.get("expired_offsets") or one.result.get("deleted_objects")
     ]
     summary = (
         f"{verbs[0]} {deleted:,} offsets and {verbs[1]} {objects:,} objects "
@@ -374,7 +374,7 @@ def retain_report(
     )
     totals = {
         "dry_run": job.dry_run,
-        "let_go": deleted,
+        "expired_offsets": deleted,
         "deleted_objects": objects,
         "deleted_bytes": size,
         "cleared_wals": beside.get("cleared_wals", 0),

@@ -30,7 +30,7 @@ def measure_retention(run: Run[JobsPlan]) -> None:
     first = run_job_process("retain", folder, *words).report
     second = run_job_process("retain", folder, *words).report
     idle = run_job_process("retain", folder, *words).report
-    run.results.check_equal("half of the segments go", first["let_go"], segments // 2)
+    run.results.check_equal("half of the segments go", first["expired_offsets"], segments // 2)
     deleted = sum(report["requests"].get("delete", 0) for report in (first, second))
     run.results.check("so do their objects", deleted >= segments // 2, f"{deleted:,} deleted")
     pages = -(-2 * segments // LISTED_PER_REQUEST)

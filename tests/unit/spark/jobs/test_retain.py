@@ -52,10 +52,10 @@ def test_the_log_start_moves_first_and_objects_go_in_a_later_run(
     partition.append([numbered(0, 3)])
     partition.append([numbered(3, 2)])
     planned = retained(log, clock, replace(JOB, dry_run=True))
-    assert (planned["let_go"], planned["log_start_offset"]) == (5, 5)
+    assert (planned["expired_offsets"], planned["log_start_offset"]) == (5, 5)
     assert partition.view().log_start_offset == 0
     first = retained(log, clock)
-    assert (first["let_go"], first["deleted_objects"]) == (5, 0)
+    assert (first["expired_offsets"], first["deleted_objects"]) == (5, 0)
     assert partition.view().log_start_offset == 5
     clock.sleep_s(61)
     planned = retained(log, clock, replace(JOB, dry_run=True))
@@ -63,7 +63,11 @@ def test_the_log_start_moves_first_and_objects_go_in_a_later_run(
     assert planned["deleted_objects"] == second["deleted_objects"] == 2
     assert second["deleted_bytes"] > 0
     third = retained(log, clock)
-    assert (third["let_go"], third["deleted_objects"], third["waiting_objects"]) == (0, 0, 0)
+    assert (third["expired_offsets"], third["deleted_objects"], third["waiting_objects"]) == (
+        0,
+        0,
+        0,
+    )
 
 
 def test_objects_referenced_by_the_tail_are_deleted_like_others(
@@ -78,7 +82,7 @@ def test_objects_referenced_by_the_tail_are_deleted_like_others(
         return sum("/staged/" in info.key for info in log.store.list(folder))
 
     first = retained(log, clock)
-    assert (first["let_go"], left()) == (3, 3)
+    assert (first["expired_offsets"], left()) == (3, 3)
     assert (first["records_before"], first["records_after"]) == (3, 0)
     clock.sleep_s(61)
     assert retained(log, clock)["deleted_objects"] == 6
@@ -136,10 +140,12 @@ def test_a_call_is_understood() -> None:
 
 def test_failed_partition_is_reported_and_fails_the_job() -> None:
     answers = (
-        PartitionAnswer("t", 0, {"let_go": 3}, "", {"get": 2, "list": 1}),
+        PartitionAnswer("t", 0, {"expired_offsets": 3}, "", {"get": 2, "list": 1}),
         PartitionAnswer("t", 1, {}, "DataCorrupt: bad. object=x", {"get": 1}),
     )
-    report = UpkeepReport("done", 1.0, answers, {"let_go": total_of(answers, "let_go")}, ("line",))
+    report = UpkeepReport(
+        "done", 1.0, answers, {"expired_offsets": total_of(answers, "expired_offsets")}, ("line",)
+    )
     assert report.ended_by == FAILED
     assert report.to_text().splitlines() == [
         "done",
@@ -147,7 +153,11 @@ def test_failed_partition_is_reported_and_fails_the_job() -> None:
         "error: t-1: DataCorrupt: bad. object=x",
     ]
     told = json.loads(report.to_json())
-    assert (told["let_go"], told["failed"], told["requests"]) == (3, 1, {"get": 3, "list": 1})
+    assert (told["expired_offsets"], told["failed"], told["requests"]) == (
+        3,
+        1,
+        {"get": 3, "list": 1},
+    )
     assert told["partitions"][1]["error"].startswith("DataCorrupt")
     assert UpkeepReport("done", 1.0, answers[:1], {}).ended_by is None
 

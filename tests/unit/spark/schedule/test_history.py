@@ -45,7 +45,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 def test_records_come_back_and_the_last_of_a_run_counts(log: Log) -> None:
     assert read_history(log) == JobHistory()
-    ended = replace(RUN, outcome=DONE, exit_code=0, duration_ms=7, report={"let_go": 3})
+    ended = replace(RUN, outcome=DONE, exit_code=0, duration_ms=7, report={"expired_offsets": 3})
     other = replace(RUN, run_id="a" * 32, job="weekly", started_ms=2000)
     for record in (JOB, RUN, other, ended, ended):
         write_history(log, record, patience_s=0)
@@ -138,10 +138,10 @@ def test_a_field_of_a_later_version_does_no_harm() -> None:
 
 def test_a_long_report_leaves_its_partitions_out() -> None:
     partitions = [{"topic": "t", "partition": number} for number in range(20_000)]
-    long = replace(RUN, report={"let_go": 3, "partitions": partitions})
+    long = replace(RUN, report={"expired_offsets": 3, "partitions": partitions})
     data = encode(long)
     assert len(data) < REPORT_BYTES_MAX
-    assert decode(key_of(long), data) == replace(RUN, report={"let_go": 3})
+    assert decode(key_of(long), data) == replace(RUN, report={"expired_offsets": 3})
 
 
 def test_amounts_are_found_in_every_kind_of_report() -> None:
@@ -152,4 +152,4 @@ def test_amounts_are_found_in_every_kind_of_report() -> None:
     assert amounts_of({"rows": 4, "bytes": 40}) == Amounts(4, 4, 40, 40)
     own = {"records_before": 9, "records_after": 7, "bytes_before": 90, "bytes_after": 70}
     assert amounts_of(own) == Amounts(9, 7, 90, 70)
-    assert amounts_of({"let_go": 3, "rows": None, "records_before": True}) == Amounts()
+    assert amounts_of({"expired_offsets": 3, "rows": None, "records_before": True}) == Amounts()
