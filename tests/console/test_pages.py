@@ -259,7 +259,7 @@ def test_jobs_show_their_log_and_a_dry_run(root_browser: Opens, filled_root: str
     found = browser.get("/jobs/tidy/dry-run")
     report = json.loads(found["report"])
     assert (found["lookedAt"], found["partitions"], report["dry_run"]) == (3, 3, True)
-    assert (report["let_go"], report["records_after"]) == (120, 0)
-    assert "would let go 120 offsets" in browser.page("/jobs/tidy/dry-run")
+    assert (report["expired_offsets"], report["records_after"]) == (120, 0)
+    assert "would expire 120 offsets" in browser.page("/jobs/tidy/dry-run")
     assert browser.log.partition("flights", 0).view().entries == before.entries
     assert "no application runs a job" in browser.get("/jobs/gone/dry-run", 404)["message"]
