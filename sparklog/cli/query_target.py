@@ -60,16 +60,19 @@ def opened_topics(args: Arguments) -> Iterator[TopicReader]:
                 )
             )
             return
-        from sparklog.client.security import SecuritySettings  # noqa: PLC0415 - brokers need it
-
         settings = client_settings_of(args)
+        security: SecuritySettings | None = None
+        if settings:
+            from sparklog.client.security import SecuritySettings  # noqa: PLC0415 - seldom
+
+            security = SecuritySettings(settings)
         log = closing.enter_context(opened_log(args))
         yield closing.enter_context(
             RootTopics(
                 log,
                 committed_only=committed_only,
                 includes_unflushed=not args.flushed_only,
-                security=SecuritySettings(settings) if settings else None,
+                security=security,
                 schema_registry=registry,
             )
         )

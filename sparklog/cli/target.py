@@ -19,13 +19,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from sparklog.cli.arguments import Arguments, CommandParser, UsageError
 from sparklog.cli.output import say
-from sparklog.cli.root_log import Assignment, RootLog
-from sparklog.client.values import (
-    ConfigResource,
-    ConfigValue,
-    ListedOffset,
-    ServingBroker,
-)
 from sparklog.cluster.log import Log
 from sparklog.cluster.metadata.image import Topic
 from sparklog.core.errors import SparklogError
@@ -39,7 +32,14 @@ from sparklog.store.open import open_store
 from sparklog.store.settings import StoreSettings
 
 if TYPE_CHECKING:
+    from sparklog.cli.root_log import Assignment
     from sparklog.client.admin import Admin
+    from sparklog.client.values import (
+        ConfigResource,
+        ConfigValue,
+        ListedOffset,
+        ServingBroker,
+    )
 
 
 class AdminTarget(Protocol):
@@ -84,7 +84,7 @@ class AdminTarget(Protocol):
         values: Mapping[str, str] | None = None,
         remove: Iterable[str] = (),
         *,
-        kind: ConfigResource = ConfigResource.TOPIC,
+        kind: ConfigResource = ...,
     ) -> None:
         """Set some settings, and reset others to their defaults."""
 
@@ -195,13 +195,13 @@ def client_settings_of(args: Arguments) -> dict[str, str]:
     Raises:
         InvalidConfig: the file cannot be read, or has an unknown security setting.
     """
-    from sparklog.client.security import read_client_file  # noqa: PLC0415 - a root needs no client
-
     given: Path | None = getattr(args, "command_config", None)
     option = "--command-config" if given is not None else CONFIG_VARIABLE
     path = _given(None if given is None else str(given), CONFIG_VARIABLE)
     if path is None:
         return {}
+    from sparklog.client.security import read_client_file  # noqa: PLC0415 - a root needs no client
+
     security, others = read_client_file(Path(path), option)
     if unused := sorted(others.keys() - {"bootstrap.servers"}):
         say(f"note: only security.*, sasl.* and ssl.* act; others have no effect: {unused}")
@@ -286,6 +286,8 @@ def administered(args: Arguments) -> Iterator[AdminTarget]:
         with connected(args) as admin:
             yield admin
     else:
+        from sparklog.cli.root_log import RootLog  # noqa: PLC0415 - queries need none
+
         with opened_log(args) as log:
             yield RootLog(log)
 

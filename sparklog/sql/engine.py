@@ -18,14 +18,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from sparklog.core.counters import RequestCount
-from sparklog.core.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
+from sparklog.core.errors import InvalidRequest, UnknownTopicOrPartition
 from sparklog.core.types import Closeable
 from sparklog.log.segment.unread_batches import Unread
 from sparklog.spark.source.readable_partition import ReadablePartition
 from sparklog.sql.columns import SCHEMA
 from sparklog.sql.decoded_views import (
-    FORMATS,
-    MACROS,
     SAMPLE_ROWS,
     fields_of,
     json_view,
@@ -41,6 +39,8 @@ from sparklog.sql.topic_table import QueryScans, TopicTable
 from sparklog.sql.topics import TopicReader
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from duckdb import DuckDBPyConnection
 
 RESULT_ROWS: Final = 65_536
@@ -88,10 +88,14 @@ class Query(Closeable):
         Raises:
             InvalidRequest: not one statement that reads. InvalidConfig: DuckDB is not installed.
         """
-        _check_installed()
         self._topics = topics
-        self._names = set(topics.names())
-        self._statement = parse_statement(text, self._names)
+        self._database: Future[DuckDBPyConnection] | None = topics.databases.begin()
+        try:
+            self._names = set(topics.names())
+            self._statement = parse_statement(text, self._names)
+        except BaseException:
+            self.close()
+            raise
         self._limits = QueryLimits() if limits is None else limits
         self._rules = DecodeRules() if rules is None else rules
         explains_only = self._statement.explains and not self._statement.analyzes
@@ -104,9 +108,10 @@ class Query(Closeable):
 
     def close(self) -> None:
         """Free DuckDB's memory."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        self._connection = None
+        database, self._database = self._database, None
+        if database is not None:
+            self._topics.databases.end(database)
 
     def cancel(self) -> None:
         """Stop the query, from any thread; `batches` then raises."""
@@ -179,10 +184,14 @@ class Query(Closeable):
 
     def _opened(self) -> DuckDBPyConnection:
         """Return the database with the tables of the statement."""
-        self._connection = _connect(self._limits)
-        self._create_tables(self._connection)
-        self._connection.execute("SET lock_configuration = true")
-        return self._connection
+        assert self._database is not None, "the query runs once"
+        self._connection = connection = self._database.result()
+        connection.execute(f"SET memory_limit = '{self._limits.memory_bytes}B'")
+        if self._limits.threads is not None:
+            connection.execute(f"SET threads = {self._limits.threads}")
+        self._create_tables(connection)
+        connection.execute("SET lock_configuration = true")
+        return connection
 
     def _answer(self, connection: DuckDBPyConnection) -> Iterator[pa.RecordBatch]:
         most = self._limits.rows_max
@@ -215,9 +224,6 @@ class Query(Closeable):
     def _create_tables(self, connection: DuckDBPyConnection) -> None:
         import duckdb  # noqa: PLC0415 - as above
 
-        connection.execute(MACROS)
-        for schema in FORMATS:
-            connection.execute(f"CREATE SCHEMA {schema}")
         tables = list(self._statement.tables)
         if self._statement.shows_all:
             known = {table.name for table in tables}
@@ -324,36 +330,8 @@ class Query(Closeable):
         return InvalidRequest(_one_line(text[: place.start()] if place else text) + _spelled(place))
 
 
-def _connect(limits: QueryLimits) -> DuckDBPyConnection:
-    import duckdb  # noqa: PLC0415 - as above
-
-    config: dict[str, str | bool | int | float | list[str]] = {
-        "enable_external_access": "false",
-        "temp_directory": "",
-        "memory_limit": f"{limits.memory_bytes}B",
-        "preserve_insertion_order": "true",
-    }
-    if limits.threads is not None:
-        config["threads"] = limits.threads
-    connection = duckdb.connect(":memory:", config=config)
-    for setting in (
-        "python_enable_replacements = false",
-        "TimeZone = 'UTC'",
-        "enable_progress_bar = false",
-    ):
-        connection.execute(f"SET {setting}")
-    return connection
-
-
 def _same(state: ReadablePartition) -> ReadablePartition:
     return state
-
-
-def _check_installed() -> None:
-    try:
-        import duckdb  # noqa: F401, PLC0415 - as above
-    except ImportError as error:
-        raise InvalidConfig("queries need DuckDB: pip install 'sparklog[sql]'") from error
 
 
 def _spelled(place: re.Match[str] | None) -> str:

@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from sparklog.client.security import SecuritySettings, process_security
 from sparklog.cluster.log import Log
 from sparklog.core.counters import NOTHING, RequestCount
 from sparklog.core.errors import (
@@ -26,12 +25,16 @@ from sparklog.core.types import Closeable, TopicPartition
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.manifest import Manifest
 from sparklog.log.manifest.view import PartitionView
-from sparklog.registry.schema_log import RootSchemaLog, SchemaLog
-from sparklog.registry.schema_source import SchemaSource
 from sparklog.spark.access.leaders import PartitionLeaders, registered
 from sparklog.spark.source.partition_states import PartitionLookup, PartitionStates
 from sparklog.spark.source.readable_partition import ReadablePartition
 from sparklog.spark.source.selection import Assign, Subscribe
+from sparklog.sql.databases import Databases
+
+if TYPE_CHECKING:
+    from sparklog.client.security import SecuritySettings
+    from sparklog.registry.schema_log import SchemaLog
+    from sparklog.registry.schema_source import SchemaSource
 
 LOOKS_AT_ONCE: Final = 8
 
@@ -59,6 +62,7 @@ class TopicReader(Protocol):
     log: Log | None
     """The log with the objects; None if only brokers are asked."""
     pool: Executor
+    databases: Databases
 
     def names(self) -> list[str]:
         """Return the names of all topics, sorted."""
@@ -147,9 +151,11 @@ class RootTopics(Closeable):
         self._includes_unflushed = includes_unflushed
         self._schemas = OpenedSchemas(schema_registry, self._schema_log)
         self.pool: Executor = ThreadPoolExecutor(LOOKS_AT_ONCE, "sparklog-sql")
+        self.databases = Databases(self.pool)
 
     def close(self) -> None:
         """Stop the threads."""
+        self.databases.close()
         self.pool.shutdown(wait=False, cancel_futures=True)
         self._schemas.close()
 
@@ -188,6 +194,8 @@ class RootTopics(Closeable):
 
     def _schema_log(self) -> SchemaLog:
         """Return the topic of schemas: through brokers if one leads it, as for the records."""
+        from sparklog.registry.schema_log import RootSchemaLog  # noqa: PLC0415 - seldom
+
         image = self._log.refresh()
         topic = image.topics.get(SCHEMAS_TOPIC)
         led = topic is not None and any(state.leader >= 0 for state in topic.partition_states)
@@ -226,6 +234,7 @@ class BrokerTopics(Closeable):
             InvalidRequest: not host:port. InvalidConfig: a wrong setting.
         """
         from sparklog.client.admin import Admin  # noqa: PLC0415 - a root needs no Kafka client
+        from sparklog.client.security import SecuritySettings  # noqa: PLC0415 - likewise
 
         self.committed_only = committed_only
         self.security: SecuritySettings | None = SecuritySettings(settings)
@@ -235,9 +244,11 @@ class BrokerTopics(Closeable):
             schema_registry, lambda: _broker_schemas(bootstrap, self.security)
         )
         self.pool: Executor = ThreadPoolExecutor(LOOKS_AT_ONCE, "sparklog-sql")
+        self.databases = Databases(self.pool)
 
     def close(self) -> None:
         """Stop the threads and close the connections."""
+        self.databases.close()
         self.pool.shutdown(wait=False, cancel_futures=True)
         self._schemas.close()
         self._admin.close()
@@ -296,6 +307,7 @@ class BrokerTopics(Closeable):
 
 def _broker_schemas(addresses: str, security: SecuritySettings | None) -> SchemaLog:
     from sparklog.client.registry_log import BrokerSchemaLog  # noqa: PLC0415 - likewise
+    from sparklog.client.security import process_security  # noqa: PLC0415 - likewise
 
     chosen = process_security() if security is None else security
     return BrokerSchemaLog(addresses, chosen.given)

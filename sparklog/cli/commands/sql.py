@@ -7,25 +7,25 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from sparklog.cli.arguments import Arguments, CommandParser, UsageError, counting_number
-from sparklog.cli.console.arrival_printer import print_arrivals
-from sparklog.cli.console.line_reader import LineRecord
 from sparklog.cli.console.query_thread import QueryThread
-from sparklog.cli.console.record_sinks import LineSink, TopicAppender
 from sparklog.cli.console.result_output import FORMATS, result_output
 from sparklog.cli.console.sql_server import add_serve_options, serve
 from sparklog.cli.output import Output, say
 from sparklog.cli.query_target import add_query_options, add_registry_option, opened_topics
 from sparklog.cli.target import add_log_options, bootstrap_of, client_settings_of
 from sparklog.log.segment.unread_batches import Unread
-from sparklog.sql.arrivals import ArrivalQuery
 from sparklog.sql.engine import DecodeRules, Query, QueryLimits
 from sparklog.sql.result_values import json_value
 from sparklog.sql.topics import TopicReader
+
+if TYPE_CHECKING:
+    from sparklog.cli.console.line_reader import LineRecord
+    from sparklog.cli.console.record_sinks import LineSink
 
 _EPILOG = """
 A topic is a table; sparklog/docs/SQL.md has the columns. Examples:
@@ -113,6 +113,10 @@ def run(args: Arguments, output: Output) -> int:
 def _follow(
     args: Arguments, output: Output, form: str, limits: QueryLimits, rules: DecodeRules
 ) -> int:
+    # Most statements follow nothing, and shall start at once.
+    from sparklog.cli.console.arrival_printer import print_arrivals  # noqa: PLC0415
+    from sparklog.sql.arrivals import ArrivalQuery  # noqa: PLC0415
+
     results = result_output(form, output, args.file)
     with (
         opened_topics(args) as topics,
@@ -162,6 +166,8 @@ def _append(args: Arguments, topics: TopicReader, batches: Iterable[pa.RecordBat
 
 def _sink(args: Arguments, topics: TopicReader) -> LineSink:
     if topics.log is not None:
+        from sparklog.cli.console.record_sinks import TopicAppender  # noqa: PLC0415 - seldom
+
         return TopicAppender(topics.log, topics.log.topic(args.to_topic), None)
     from sparklog.cli.console.broker_sink import TopicSender  # noqa: PLC0415 - a root needs none
 
@@ -172,6 +178,8 @@ def _sink(args: Arguments, topics: TopicReader) -> LineSink:
 
 def _records(batch: pa.RecordBatch) -> Iterator[LineRecord]:
     """Yield the records of a result: its key, value and headers, or each row as JSON."""
+    from sparklog.cli.console.line_reader import LineRecord  # noqa: PLC0415 - seldom
+
     has_value = "value" in batch.schema.names
     for row in batch.to_pylist():
         key = _bytes(row.get("key"))

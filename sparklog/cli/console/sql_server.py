@@ -10,14 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from sparklog.cli.arguments import Arguments, CommandParser, UsageError
-from sparklog.cli.console.arrival_printer import followed_topic
 from sparklog.cli.output import Output, say
 from sparklog.cli.query_target import opened_topics, registry_of
 from sparklog.cli.target import bootstrap_of, client_settings_of
-from sparklog.client.security import with_login
-from sparklog.client.values import EARLIEST, LATEST
 from sparklog.core.errors import InvalidConfig
-from sparklog.core.web_requests import LOOPBACK_NAMES, is_loopback, open_socket, url_of
 from sparklog.sql.engine import DecodeRules, QueryLimits
 from sparklog.sql.topics import RootTopics
 
@@ -62,6 +58,14 @@ def place_to_listen(text: str) -> tuple[str, int]:
 
 def serve(args: Arguments, output: Output, limits: QueryLimits, rules: DecodeRules) -> int:
     """Serve until the process gets a signal to end."""
+    # Queries of the command line take the options of this module, and shall start at once.
+    from sparklog.core.web_requests import (  # noqa: PLC0415
+        LOOPBACK_NAMES,
+        is_loopback,
+        open_socket,
+        url_of,
+    )
+
     host, port = args.serve
     local = is_loopback(host)
     if args.login and args.without_login:
@@ -118,6 +122,10 @@ def _opened_access(args: Arguments) -> Iterator[TopicAccess]:
 
 
 def _arrivals(args: Arguments) -> OpenArrivals:
+    from sparklog.cli.console.arrival_printer import followed_topic  # noqa: PLC0415 - as `serve`
+    from sparklog.client.security import with_login  # noqa: PLC0415
+    from sparklog.client.values import EARLIEST, LATEST  # noqa: PLC0415
+
     bootstrap, settings = bootstrap_of(args), client_settings_of(args)
 
     def opened(

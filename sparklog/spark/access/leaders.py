@@ -8,17 +8,17 @@ leader in between makes a gap or a record twice.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from sparklog.client.addresses import BrokerAddress, bootstrap_addresses
-from sparklog.client.connections import BrokerConnections
-from sparklog.client.offsets import find_offsets
-from sparklog.client.security import CONFIG_VARIABLE, SecuritySettings, process_security
-from sparklog.client.values import LATEST, ListedOffset
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import InvalidConfig, SparklogError, Unavailable
 from sparklog.core.types import TopicPartition
+
+if TYPE_CHECKING:
+    from sparklog.client.connections import BrokerConnections
+    from sparklog.client.security import SecuritySettings
+    from sparklog.client.values import ListedOffset
 
 REQUEST_TIMEOUT_S: Final = 10.0
 """A broker that is silent for so long is asked again, or another one is."""
@@ -59,6 +59,8 @@ class PartitionLeaders:
         self, image: MetadataImage, places: Collection[TopicPartition], patience_s: float
     ) -> dict[TopicPartition, int | SparklogError]:
         """Return the ends, or why a partition's is not known after `patience_s`."""
+        from sparklog.client.values import LATEST  # noqa: PLC0415 - as `_offsets`
+
         found = self._offsets(image, dict.fromkeys(places, LATEST), patience_s)
         return {
             place: answer if isinstance(answer, SparklogError) else answer.offset
@@ -91,6 +93,9 @@ class PartitionLeaders:
     def _offsets(
         self, image: MetadataImage, wanted: Mapping[TopicPartition, int], patience_s: float
     ) -> Mapping[TopicPartition, ListedOffset | SparklogError]:
+        # A query of topics without leaders shall start without a Kafka client.
+        from sparklog.client.offsets import find_offsets  # noqa: PLC0415
+
         addresses = self.addresses(image)
         if not addresses:
             return dict.fromkeys(wanted, NO_BROKERS)
@@ -122,6 +127,10 @@ def connect_brokers(
         timeout_s: limit for one response.
         security: TLS and SASL; None takes those of the process, see `process_security`.
     """
+    from sparklog.client.addresses import bootstrap_addresses  # noqa: PLC0415 - as above
+    from sparklog.client.connections import BrokerConnections  # noqa: PLC0415
+    from sparklog.client.security import process_security  # noqa: PLC0415
+
     chosen = process_security() if security is None else security
     return BrokerConnections(bootstrap_addresses(addresses), timeout_s, chosen)
 
@@ -139,6 +148,9 @@ def registered(image: MetadataImage, security: SecuritySettings | None = None) -
     brokers = image.live_brokers()
     if not brokers:
         return ""
+    from sparklog.client.addresses import BrokerAddress  # noqa: PLC0415 - as above
+    from sparklog.client.security import CONFIG_VARIABLE, process_security  # noqa: PLC0415
+
     protocol = (process_security() if security is None else security).protocol
     found = [at for one in brokers if (at := one.with_protocol(protocol)) is not None]
     if not found:

@@ -23,6 +23,7 @@ from sparklog.security.acls import AclOperation, ResourceType
 from sparklog.security.authorizer import Authorizer
 from sparklog.security.principal import USER, Principal
 from sparklog.security.sasl.password_check import PasswordCheck
+from sparklog.sql.databases import Databases
 from sparklog.sql.topics import BrokerTopics, Moment, RootTopics, States, TopicReader
 
 CREDENTIAL_CHARS_MAX: Final = 1024
@@ -160,6 +161,7 @@ class AllowedTopics:
         self.security: SecuritySettings | None = topics.security
         self.log: Log | None = topics.log
         self.pool: Executor = topics.pool
+        self.databases: Databases = topics.databases
 
     def names(self) -> list[str]:
         """Return the names of the topics, sorted."""

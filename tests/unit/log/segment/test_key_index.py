@@ -69,7 +69,10 @@ def may_have(key: bytes, index: KeyIndex, data: bytes) -> bool:
     return not index.excludes(hashed, page)
 
 
-@pytest.mark.parametrize("key", [b"", b"a", b"sixteen bytes..!", b"seventeen bytes..", b"k" * 300])
+@pytest.mark.parametrize(
+    "key",
+    [b"", b"a", b"sixteen bytes..!", b"seventeen bytes..", b"k" * 300, b"by a kernel" * 100],
+)
 def test_key_is_hashed_as_specified(key: bytes) -> None:
     assert hashed_key(key, NONCE) == siphash(key, NONCE)
 
