@@ -117,6 +117,8 @@ class ValueDecoder:
                 known = self._built(content, schema[1])
             except SparklogError as error:
                 known = str(error)[:REASON_LENGTH_MAX]
+            except Exception as error:  # a library's, for a schema from outside
+                known = f"the schema cannot be used: {error}"[:REASON_LENGTH_MAX]
             self._made[schema] = known
         return known
 

@@ -29,6 +29,8 @@ from sparklog.spark.materialize.commit import TableCommit
 from sparklog.spark.materialize.job import materialize
 from sparklog.spark.materialize.tables import DeltaTables
 from sparklog.spark.table_view import table_view
+from tests.harness.referring_values import referring_values
+from tests.harness.registry_server import served_registry
 from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
 
@@ -299,6 +301,53 @@ def test_versions_of_a_schema_fill_one_table(
     run("--format", "registry")
     found = [(row["_offset"], row["a"], row["c"]) for row in rows(spark, table)]
     assert found[-2:] == [(7, 4, 5), (8, 5, None)]
+
+
+def test_schemas_that_refer_to_others_fill_tables(
+    run: Run, spark: SparkSession, make_log: MakeLog, table: str
+) -> None:
+    log = make_log(t=3)
+    with served_registry(log) as url:
+        values = referring_values(url)
+    damaged = values.protobuf[0][:5] + b"\x02\x02\x0a\xff"
+    in_header = [{"key": "__value_schema_id", "value": values.protobuf[1][:7]}]
+    bare = values.protobuf[1][7:]
+    append(log, 0, *values.avro)
+    append(log, 1, *values.json)
+    stored = [*values.protobuf, values.note, damaged, b"bare!", None, bare]
+    log.partition("t", 2).append([
+        pa.record_batch({
+            "value": pa.array(stored, pa.binary()),
+            "headers": pa.array([None] * 6 + [in_header], RECORDS_SCHEMA.field("headers").type),
+        })
+    ])  # fmt: skip
+
+    def filled(name: str, *more: str) -> dict[tuple[int, int], tuple[Any, ...]]:
+        run("--format", "registry", "--subject", f"{name}-value", "--table", table + name, *more)
+        return {
+            (row["_partition"], row["_offset"]): (row["id"], row["to"], row["phase"])
+            for row in rows(spark, table + name)
+        }
+
+    one, two = (1, {"city": "Oslo"}), (2, {"city": "Lima"}, "paid")
+    nothing = (None, None, None)
+    assert filled("avro") == {(0, 0): (*one, None), (0, 1): two, (2, 5): nothing}
+    assert filled("json") == {(1, 0): (*one, None), (1, 1): two, (2, 5): nothing}
+    written = filled("protobuf", "--rejected", table + "_bad")
+    assert written == {(2, 0): (*one, ""), (2, 1): two, (2, 5): nothing, (2, 6): two}
+    parked = rows(spark, table + "_bad")
+    reasons = {(row["partition"], row["offset"]): row["reason"] for row in parked}
+    assert all("no schema of the subject" in reasons.pop((n, o)) for n in (0, 1) for o in (0, 1))
+    assert reasons.pop((2, 2)) == "the value is another message of its schema"
+    assert reasons.pop((2, 4)) == "the value carries no id of a schema"
+    assert reasons.pop((2, 3)).startswith("DecodeError: ")
+    assert not reasons
+    append(log, 2, values.protobuf[0])
+    again = filled("protobuf", "--rejected", table + "_bad", "--message", "shop.Order")
+    assert again == {**written, (2, 7): (*one, "")}
+    append(log, 2, values.note)
+    with pytest.raises(InvalidRequest, match="made of another message"):
+        filled("protobuf", "--rejected", table + "_bad", "--message", "shop.Note")
 
 
 def test_avro_values_that_claim_huge_sizes_are_parked(

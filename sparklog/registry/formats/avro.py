@@ -98,6 +98,23 @@ def parse_avro(text: str, referred: Sequence[str] = ()) -> AvroSchema:
     return AvroSchema(found, compact_json(document), compact_json(normal_form(document)))
 
 
+def inlined_avro(text: str, referred: Sequence[str]) -> str:
+    """Return one text for a valid schema and those it refers to, for readers without references.
+
+    A named type is defined where it is used first. Arguments as those of `parse_avro`.
+
+    Raises:
+        RegistryRefused: it nests too deeply.
+    """
+    names = _AvroNames()
+    try:
+        for other in referred:
+            names.qualified(_document(other), "")
+        return compact_json(names.inlined(names.qualified(_document(text), "")))
+    except RecursionError:
+        raise invalid_schema("it nests too deeply") from None
+
+
 def _document(text: str) -> Any:
     bare = text.strip()
     if bare in PRIMITIVES:
@@ -126,6 +143,56 @@ def normal_form(value: Any) -> Any:
 
 def _is_name(value: Mapping[str, Any]) -> bool:
     return isinstance(value["type"], str)
+
+
+class _AvroNames:
+    """The definitions of named types in valid documents, by their full names."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Any] = {}
+        self._placed: set[str] = set()
+
+    def qualified(self, given: Any, namespace: str) -> Any:
+        """Return a type with full names in it; the definitions in it are known afterwards."""
+        if isinstance(given, str):
+            full = _full_name(given, namespace)
+            return full if given not in PRIMITIVES and full in self._known else given
+        if isinstance(given, list):
+            return [self.qualified(one, namespace) for one in given]
+        made = dict(given)
+        if _is_name(given) and given["type"] in NAMED:
+            made["name"] = name = _declared_name(given, namespace, "")
+            self._known[name] = made
+            own = name.rpartition(".")[0]
+            if "fields" in given:
+                made["fields"] = [
+                    {**one, "type": self.qualified(one["type"], own)} for one in given["fields"]
+                ]
+            return made
+        for part in ("type", "items", "values"):
+            if part in given and given[part] not in ("array", "map"):
+                made[part] = self.qualified(given[part], namespace)
+        return made
+
+    def inlined(self, given: Any) -> Any:
+        """Return a qualified type with each definition at its first use."""
+        if isinstance(given, str):
+            unplaced = given in self._known and given not in self._placed
+            return self.inlined(self._known[given]) if unplaced else given
+        if isinstance(given, list):
+            return [self.inlined(one) for one in given]
+        if not (_is_name(given) and given["type"] in NAMED):
+            parts = [part for part in ("type", "items", "values") if part in given]
+            return {**given, **{part: self.inlined(given[part]) for part in parts}}
+        name = given["name"]
+        if name in self._placed:
+            return name
+        self._placed.add(name)
+        namespace, _, short = name.rpartition(".")
+        made = {**given, "name": short, "namespace": namespace}
+        if "fields" in given:
+            made["fields"] = [{**one, "type": self.inlined(one["type"])} for one in given["fields"]]
+        return made
 
 
 class _AvroParser:

@@ -70,6 +70,8 @@ class MaterializeJob:
     """Fields of JSON in DDL; None: from the values. For Avro, the text of the schema."""
     subject: str | None = None
     """The subject of the values' schemas; None: the topic's name and `-value`."""
+    message: str | None = None
+    """The full name of the message of Protobuf values; None: that of the table, or the only one."""
     mode: str = APPEND
     start: str = "earliest"
     isolation: str = ISOLATION_LEVELS[0]
@@ -150,6 +152,11 @@ def _add_values(parser: JobParser) -> None:
         "--subject", metavar="NAME",
         help="with --format registry: the subject of the schemas (default: TOPIC-value)",
     )  # fmt: skip
+    values.add_argument(
+        "--message", metavar="NAME",
+        help="with --format registry and Protobuf: the message of the values, with its package "
+        "(default: the only one that is no part of another)",
+    )  # fmt: skip
     values.add_argument("--no-headers", action="store_true", help="leave the column _headers out")
     values.add_argument(
         "--partition-by", metavar="COLUMN,…",
@@ -195,8 +202,8 @@ def _job(given: argparse.Namespace) -> MaterializeJob:
         raise InvalidRequest("--each-document is for --format json and --mode append")
     if (given.avro_schema is not None) != (given.format == AVRO):
         raise InvalidRequest("--format avro and --avro-schema go together")
-    if given.subject is not None and given.format != REGISTRY:
-        raise InvalidRequest("--subject is for --format registry")
+    if (given.subject or given.message) is not None and given.format != REGISTRY:
+        raise InvalidRequest("--subject and --message are for --format registry")
     partition_by = tuple(split_expressions(given.partition_by)) if given.partition_by else ()
     if given.mode == UPSERT and partition_by:
         raise InvalidRequest("--mode upsert keeps one row per key; --partition-by is for append")
@@ -212,6 +219,7 @@ def _job(given: argparse.Namespace) -> MaterializeJob:
         format=given.format,
         schema=given.schema if given.avro_schema is None else _text_of(given.avro_schema),
         subject=given.subject,
+        message=given.message,
         mode=given.mode,
         start=given.from_offset,
         isolation=given.isolation_level,

@@ -16,16 +16,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sparklog.core.bounded_json import parse_json
 from sparklog.core.errors import DataCorrupt, InvalidRequest, OffsetOutOfRange
 from sparklog.core.types import OffsetRange
 
+if TYPE_CHECKING:
+    from sparklog.registry.protobuf_reading import ProtobufReading
+
 APP_ID: Final = "sparklog-materialize"
 """Delta's txnAppId: one table has one job, independent of the job's name or machine."""
 VERSION: Final = 1
 JSON, AVRO, RAW, REGISTRY = "json", "avro", "raw", "registry"
+PROTOBUF: Final = "protobuf"
+"""Only by REGISTRY."""
 FORMATS: Final = (JSON, AVRO, RAW, REGISTRY)
 """With REGISTRY the schema of each value says which of the others it is."""
 APPEND, UPSERT = "append", "upsert"
@@ -47,6 +52,16 @@ class WriterSchema:
 
 
 @dataclass(frozen=True, slots=True)
+class ValuesMessage:
+    """The message that Protobuf values have."""
+
+    name: str
+    """The full name."""
+    version: int
+    """The version of the subject that gives the columns."""
+
+
+@dataclass(frozen=True, slots=True)
 class Values:
     """The format of a value's bytes."""
 
@@ -60,7 +75,11 @@ class Values:
     each_document: bool = False
     """A value may hold several JSON documents, and each is a row."""
     writers: tuple[WriterSchema, ...] = ()
-    """For Avro values that carry ids: all that were registered when the batch was planned."""
+    """For values that carry ids: all that were registered when the batch was planned."""
+    message: ValuesMessage | None = None
+    """For Protobuf."""
+    reading: ProtobufReading | None = None
+    """For Protobuf, from the registry; a commit does not keep it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +137,16 @@ class TableCommit:
                 "clashes": self.values.clashes,
                 **({"each_document": True} if self.values.each_document else {}),
                 **({"versions": versions} if versions else {}),
+                **_message_document(self.values.message),
             },
         }
         return json.dumps(document, separators=(",", ":"))
+
+
+def _message_document(message: ValuesMessage | None) -> dict[str, Any]:
+    if message is None:
+        return {}
+    return {"message": {"name": message.name, "version": message.version}}
 
 
 def parse_commit(text: str | None) -> TableCommit | None:
@@ -283,5 +309,12 @@ def _commit(document: Mapping[str, Any]) -> TableCommit:
             tuple(str(path) for path in values["clashes"]),
             bool(values.get("each_document", False)),
             tuple(WriterSchema(int(version)) for version in values.get("versions", ())),
+            _message(values.get("message")),
         ),
     )
+
+
+def _message(document: Any) -> ValuesMessage | None:
+    if document is None:
+        return None
+    return ValuesMessage(str(document["name"]), int(document["version"]))

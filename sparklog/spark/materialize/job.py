@@ -107,7 +107,7 @@ def _schemas_of(job: MaterializeJob, log: Log) -> Iterator[SubjectSchemas | None
         yield None
         return
     with opened_registry(log) as registry:
-        yield SubjectSchemas(registry, job.subject or f"{job.topic}-value")
+        yield SubjectSchemas(registry, job.subject or f"{job.topic}-value", job.message)
 
 
 class Materialization:
@@ -223,7 +223,7 @@ class Materialization:
             return None
         batch = 1 if last is None else last.batch + 1
         nonce = SYSTEM_ENTROPY.random_bytes(NONCE_BYTES).hex()
-        return TableCommit(batch, nonce, origin, ranges, self._values(ranges))
+        return TableCommit(batch, nonce, origin, ranges, self._values(ranges, last))
 
     def _held(self) -> tuple[str, Ranges]:
         """Return the topic; if not following it, only what it held when that was first asked."""
@@ -239,11 +239,11 @@ class Materialization:
             if (end := until.get(number)) is not None
         }
 
-    def _values(self, ranges: Ranges) -> Values:
+    def _values(self, ranges: Ranges, last: TableCommit | None) -> Values:
         """Return what the values of a batch are read as; looks at them where fields may be new."""
         job = self._job
-        if job.format == AVRO and self._schemas is not None:
-            return self._schemas.values()
+        if job.format != JSON and self._schemas is not None:
+            return self._schemas.values(None if last is None else last.values.message)
         if job.format != JSON:
             return Values(job.format, job.schema)
         if job.schema is not None:

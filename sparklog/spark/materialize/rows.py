@@ -34,7 +34,20 @@ from sparklog.spark.access.json_text import (
     readable,
 )
 from sparklog.spark.access.sql_names import quoted, spare_name
-from sparklog.spark.materialize.commit import AVRO, JSON, RAW, UPSERT, Values, avro_fields
+from sparklog.spark.materialize.commit import (
+    AVRO,
+    JSON,
+    RAW,
+    UPSERT,
+    Values,
+    avro_fields,
+)
+from sparklog.spark.materialize.protobuf_values import (
+    REASON,
+    VALUE_FIELDS,
+    framed_protobuf,
+    message_fields,
+)
 from sparklog.spark.materialize.schema import (
     DATE_COLUMN,
     FIELDS_MAX,
@@ -48,6 +61,7 @@ from sparklog.spark.materialize.schemas import framed_avro
 
 FIELDS: Final = "__sparklog_fields"
 BAD: Final = "__sparklog_bad"
+_READ: Final = "__sparklog_read"
 _DEAD: Final = "__sparklog_dead"
 _CORRUPT: Final = "__sparklog_corrupt"
 _BLANKS: Final = " \t\r\n"
@@ -112,6 +126,10 @@ def classified(records: DataFrame, values: Values, mode: str) -> DataFrame:
         records = split_documents(records)
     if values.format == RAW:
         read, bad = sf.lit(None), sf.lit(False)
+    elif values.reading is not None:
+        records = records.withColumn(_READ, framed_protobuf(records, values.reading))
+        read = sf.col(quoted(_READ, VALUE_FIELDS))
+        bad = sf.col(quoted(_READ, REASON)).isNotNull()
     elif values.writers:
         read, unfit = framed_avro(records, values)
         bad = sf.col("value").isNotNull() & unfit
@@ -169,6 +187,8 @@ def dead_column(values: Values, known: StructType) -> str:
     names = [*known.names, *fields_of(values).names]
     if values.format == AVRO:
         names += avro_fields(values.schema or "")
+    if values.reading is not None:
+        names += message_fields(values.reading).names
     return spare_name(_DEAD, names)
 
 
@@ -340,6 +360,8 @@ def _has_names(kind: DataType) -> bool:
 def _reason(values: Values, mode: str) -> Column:
     reason = sf.when(sf.col("timestamp").isNull(), _FAR)
     reason = reason.when(sf.col("key").isNull() & sf.lit(mode == UPSERT), "the record has no key")
+    if values.reading is not None:
+        return reason.otherwise(sf.col(quoted(_READ, REASON)))
     if values.format != JSON:
         return reason.otherwise("the value does not fit the Avro schema")
     for condition, words in _faults(values):

@@ -1,17 +1,17 @@
 """Values that carry the id of a schema: the schemas of a subject, and columns that read by them.
 
-Every version's values become rows of the newest version's columns, as Avro resolves schemas. Spark
-decodes them; no Python sees a value. `registry.wire_format` has the format of ids and headers.
+Every version's values become rows of the newest version's columns, as Avro and Protobuf resolve
+schemas. Spark decodes Avro, and no Python sees a value; `protobuf_values` has Protobuf.
+`registry.wire_format` has the format of ids and headers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
-from typing import Final
-from uuid import UUID
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
@@ -21,20 +21,41 @@ from sparklog.client.security import process_security
 from sparklog.cluster.log import Log
 from sparklog.core.errors import InvalidRequest, UnknownTopicOrPartition
 from sparklog.core.topic_names import SCHEMAS_TOPIC
+from sparklog.registry.formats.avro import inlined_avro
 from sparklog.registry.formats.avro_limits import check_decodable
+from sparklog.registry.formats.parsed import differences
 from sparklog.registry.model.schema import AVRO as AVRO_TYPE
 from sparklog.registry.model.schema import JSON as JSON_TYPE
+from sparklog.registry.model.schema import PROTOBUF as PROTOBUF_TYPE
 from sparklog.registry.model.schema import SubjectVersion
 from sparklog.registry.model.subjects import checked_subject
+from sparklog.registry.protobuf_reading import (
+    VersionPath,
+    only_message,
+    path_of,
+    reading_of,
+    version_key,
+)
 from sparklog.registry.registry import SchemaRegistry
 from sparklog.registry.schema_log import RootSchemaLog, SchemaLog
 from sparklog.registry.wire_format import PREFIX_BYTES, VALUE_HEADER
 from sparklog.spark.access.leaders import registered
-from sparklog.spark.materialize.commit import AVRO, JSON, Values, WriterSchema, avro_fields
+from sparklog.spark.materialize.commit import (
+    AVRO,
+    JSON,
+    PROTOBUF,
+    Values,
+    ValuesMessage,
+    WriterSchema,
+    avro_fields,
+)
+
+if TYPE_CHECKING:
+    from sparklog.registry.formats.protobuf import ProtobufSchema
 
 _PERMISSIVE: Final = {"mode": "PERMISSIVE"}
 _BYTES_MAX: Final = (1 << 31) - 1 - PREFIX_BYTES
-_FORMATS: Final = {AVRO_TYPE: AVRO, JSON_TYPE: JSON}
+_FORMATS: Final = {AVRO_TYPE: AVRO, JSON_TYPE: JSON, PROTOBUF_TYPE: PROTOBUF}
 
 
 @contextmanager
@@ -63,28 +84,32 @@ def opened_registry(log: Log) -> Iterator[SchemaRegistry]:
 class SubjectSchemas:
     """The versions of one subject, whose values all become rows of one table."""
 
-    def __init__(self, registry: SchemaRegistry, subject: str) -> None:
+    def __init__(self, registry: SchemaRegistry, subject: str, message: str | None = None) -> None:
         """Read them from `registry`, anew for each batch.
+
+        Args:
+            registry: the registry of the log.
+            subject: of the values.
+            message: the full name of Protobuf's message; None takes that of the table, or the
+                only one.
 
         Raises:
             RegistryRefused: no legal name.
         """
         self._registry = registry
+        self._message = message
         self._subject = checked_subject(subject)
 
     @property
     def format(self) -> str:
-        """Return the format of the values, AVRO or JSON of `commit`.
+        """Return the format of the values: AVRO, JSON or PROTOBUF of `commit`.
 
         Raises:
-            InvalidRequest: no such subject, or its schemas are Protobuf's.
+            InvalidRequest: no such subject.
         """
-        kind = self._versions()[-1].content.schema_type
-        if kind not in _FORMATS:
-            raise InvalidRequest(
-                f"values of this format are not materialized. subject={self._subject} format={kind}"
-            )
-        return _FORMATS[kind]
+        versions = self._versions()
+        newest = next(one for one in reversed(versions) if not one.deleted)
+        return _FORMATS[newest.content.schema_type]
 
     def with_schemas(self, values: Values) -> Values:
         """Return the values of a stored commit with the schemas of its versions.
@@ -92,38 +117,82 @@ class SubjectSchemas:
         Raises:
             InvalidRequest: a version was deleted permanently. Others: as `values`.
         """
-        known = {writer.version: writer for writer in self.values().writers}
+        known = {one.version: one for one in self._versions()}
         missing = [one.version for one in values.writers if one.version not in known]
         if missing:
             raise InvalidRequest(
                 "schemas that a batch was read by are gone. "
                 f"subject={self._subject} versions={missing}"
             )
-        return replace(values, writers=tuple(known[one.version] for one in values.writers))
+        versions = [known[one.version] for one in values.writers]
+        if values.message is not None:
+            return self._protobuf(versions, known[values.message.version], values.message.name)
+        return replace(values, writers=tuple(map(self._avro_writer, versions)))
 
-    def values(self) -> Values:
-        """Return Avro values with the schemas of all versions, deleted ones too.
+    def values(self, known: ValuesMessage | None = None) -> Values:
+        """Return Avro or Protobuf values with the schemas of all versions, deleted ones too.
 
         Records that are planned before this call have ids that it sees.
 
+        Args:
+            known: the message that a table of Protobuf values was made of.
+
         Raises:
-            InvalidRequest: as `format`, or a schema is no record, or refers to other schemas.
+            InvalidRequest: as `format`, an Avro schema is no record, or it is not clear which
+                message values have. RegistryRefused: a schema whose values would have no bound.
         """
         versions = self._versions()
-        for one in versions:
-            if one.content.references:
-                raise InvalidRequest(
-                    "schemas with references are not materialized. "
-                    f"subject={one.subject} version={one.version}"
-                )
-            avro_fields(one.content.text)
-            check_decodable(self._registry.parsed(one.content).schema.type)
         newest = next(one for one in reversed(versions) if not one.deleted)
-        writers = tuple(
-            WriterSchema(one.version, one.content.text, (_id_key(one), _guid_key(one)))
-            for one in versions
+        if newest.content.schema_type == PROTOBUF_TYPE:
+            schema = self._registry.parsed(newest.content).schema
+            return self._protobuf(versions, newest, self._message_name(schema, known))
+        writers = [
+            self._avro_writer(one) for one in versions if one.content.schema_type == AVRO_TYPE
+        ]
+        reader = next(one for one in writers if one.version == newest.version)
+        return Values(AVRO, reader.schema, writers=tuple(writers))
+
+    def _avro_writer(self, version: SubjectVersion) -> WriterSchema:
+        content = version.content
+        check_decodable(self._registry.parsed(content).schema.type)
+        text = content.text
+        if content.references:
+            text = inlined_avro(text, list(self._registry.referred(content).values()))
+        avro_fields(text)
+        return WriterSchema(version.version, text, _keys(version))
+
+    def _message_name(self, schema: ProtobufSchema, known: ValuesMessage | None) -> str:
+        if self._message and known is not None and known.name != self._message:
+            raise InvalidRequest(
+                "the table was made of another message; go on with that, or use another table. "
+                f"message={self._message} table={known.name}"
+            )
+        name = known.name if known is not None else self._message
+        if name is None:
+            return only_message(schema)
+        if path_of(schema, name) is None:
+            raise InvalidRequest(
+                "the newest schema has no such message; it has a package in front of its name. "
+                f"subject={self._subject} message={name}"
+            )
+        return name
+
+    def _protobuf(
+        self, versions: Sequence[SubjectVersion], reader: SubjectVersion, message: str
+    ) -> Values:
+        read_by = self._registry.parsed(reader.content)
+        found = []
+        for one in versions:
+            writer = self._registry.parsed(one.content)
+            readable = not differences(read_by, writer)
+            path = path_of(writer.schema, message) if readable else None
+            found.append(VersionPath(_keys(one), path, readable))
+        return Values(
+            PROTOBUF,
+            writers=tuple(WriterSchema(one.version) for one in versions),
+            message=ValuesMessage(message, reader.version),
+            reading=reading_of(read_by.schema, message, tuple(found)),
         )
-        return Values(AVRO, newest.content.text, writers=writers)
 
     def _versions(self) -> list[SubjectVersion]:
         found = self._registry.query(lambda state: state.versions(self._subject, deleted=True))
@@ -132,12 +201,8 @@ class SubjectSchemas:
         return found
 
 
-def _id_key(version: SubjectVersion) -> str:
-    return f"00{version.schema_id:08X}"
-
-
-def _guid_key(version: SubjectVersion) -> str:
-    return f"01{UUID(version.content.guid).hex.upper()}"
+def _keys(version: SubjectVersion) -> tuple[str, ...]:
+    return version_key(version.schema_id), version_key(version.content.guid)
 
 
 def payload(records: DataFrame) -> Column:

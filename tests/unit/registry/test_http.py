@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
-from threading import Thread
 from typing import Any
 
 import httpx2 as httpx
 import pytest
-import uvicorn
 from confluent_kafka.schema_registry import (
     ConfigCompatibilityLevel,
     Schema,
@@ -20,11 +18,10 @@ from confluent_kafka.schema_registry import (
 from confluent_kafka.schema_registry import ServerConfig as ClientConfig
 
 from sparklog.cluster.log import Log
-from sparklog.core.web_requests import LOOPBACK_NAMES, open_socket
-from sparklog.registry.http.server import CONTENT_TYPE, application
-from sparklog.registry.registry import SchemaRegistry
-from sparklog.registry.schema_log import RootSchemaLog
+from sparklog.core.web_requests import open_socket
+from sparklog.registry.http.server import CONTENT_TYPE
 from sparklog.store.memory import MemoryStore
+from tests.harness.registry_server import served_registry
 
 RECORD = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}'
 WIDER = (
@@ -37,15 +34,8 @@ WRONG = '{"type":"record","name":"R","fields":[{"name":"z","type":"int"}]}'
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """Serve a registry from a thread of this process."""
-    registry = SchemaRegistry(RootSchemaLog(Log(MemoryStore("http"))))
-    listening = open_socket("127.0.0.1", 0)
-    app = application(registry, LOOPBACK_NAMES)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
-    thread = Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    server.should_exit = True
-    thread.join(10)
+    with served_registry(Log(MemoryStore("http"))) as found:
+        yield found
 
 
 @pytest.fixture

@@ -124,6 +124,19 @@ def test_versions_of_a_schema_decode_into_one_shape(registry: SchemaRegistry) ->
     assert own[:3] == [{"a": 1}, None, {"a": 2, "b": "x"}]
 
 
+def test_a_schema_that_the_library_refuses_is_a_reason(registry: SchemaRegistry) -> None:
+    register(registry, '{"type":"enum","name":"Kind","symbols":["X"]}')
+    # Java finds a name without a namespace from inside one, and fastavro does not.
+    text = '{"type":"record","name":"a.R","fields":[{"name":"k","type":"Kind"}]}'
+    references = [{"name": "Kind", "subject": "s", "version": 1}]
+    candidate = registry.candidate("odd", read_content({"schema": text, "references": references}))
+    made = registry.change(lambda state, parsed: decisions.register(state, candidate, parsed))
+    values = pa.array([framed(made.schema_id, b"\0")], pa.binary())
+    assert ValueDecoder(registry).values(values) == (
+        [None], ["the schema cannot be used: a.Kind"]
+    )  # fmt: skip
+
+
 def test_json_and_protobuf_decode_by_id_and_by_guid(registry: SchemaRegistry) -> None:
     text = 'syntax = "proto3"; package p; message A { message B { int64 n = 1; } } message C {}'
     proto, document = register(registry, text, "PROTOBUF"), register(registry, "{}", "JSON")

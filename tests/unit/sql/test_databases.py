@@ -74,4 +74,4 @@ def test_one_query_opens_no_database_for_another(pool: Executor, databases: Data
 def test_queries_reach_no_files(databases: Databases) -> None:
     connection = databases.begin().result(WAIT_S)
     with pytest.raises(duckdb.PermissionException):
-        connection.execute("SELECT * FROM '/etc/hostname'")
+        connection.execute("SELECT * FROM read_text('/etc/hostname')")

@@ -7,22 +7,18 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from threading import Thread
 from typing import Any
 from uuid import UUID, uuid4
 
 import fastavro
 import pyarrow as pa
 import pytest
-import uvicorn
 
 from sparklog.cluster.log import Log, open_log
 from sparklog.core.errors import InvalidConfig, InvalidRequest, Unavailable
 from sparklog.core.types import TopicPartition
-from sparklog.core.web_requests import LOOPBACK_NAMES, open_socket
 from sparklog.registry import decisions
 from sparklog.registry.http.client import RemoteSchemas
-from sparklog.registry.http.server import application
 from sparklog.registry.model.schema import SubjectVersion, read_content
 from sparklog.registry.registry import SchemaRegistry
 from sparklog.registry.schema_log import RootSchemaLog
@@ -31,6 +27,8 @@ from sparklog.sql.engine import DecodeRules
 from sparklog.sql.query import query
 from sparklog.sql.topics import RootTopics
 from tests.harness.log_records import batch
+from tests.harness.referring_values import referring_values
+from tests.harness.registry_server import served_registry
 
 OLD = {"type": "record", "name": "Order", "fields": [
     {"name": "id", "type": "int"},
@@ -198,14 +196,8 @@ def test_arriving_values_are_decoded(log: Log) -> None:
 
 @pytest.fixture
 def url(log: Log) -> Iterator[str]:
-    listening = open_socket("127.0.0.1", 0)
-    app = application(SchemaRegistry(RootSchemaLog(log)), LOOPBACK_NAMES)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
-    thread = Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    server.should_exit = True
-    thread.join(10)
+    with served_registry(log) as found:
+        yield found
 
 
 def test_schemas_come_from_the_url_of_a_registry(log: Log, url: str) -> None:
@@ -227,3 +219,16 @@ def test_schemas_come_from_the_url_of_a_registry(log: Log, url: str) -> None:
     assert remote._login == {"Authorization": "Basic dXNlcjpwQHNz"}
     assert "user" not in remote._url
     assert remote.content(".", 99) is None
+
+
+def test_schemas_that_refer_to_others_give_columns() -> None:
+    with open_log(f"memory://{uuid4().hex}") as other:
+        with served_registry(other) as url:
+            values = referring_values(url)
+        for topic in ("avro", "json", "protobuf"):
+            other.create_topic(topic)
+            other.partition(topic, 0).append([batch(list(getattr(values, topic)))])
+            found = rows(other, f"select id, \"to\"->>'city', phase from registry.{topic}")
+            assert found == [(1, "Oslo", None), (2, "Lima", "paid")], topic
+        found = rows(other, "select notes->>'$[0].text', at from registry.protobuf where id = 1")
+        assert found == [("x", datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))]
