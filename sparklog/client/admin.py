@@ -140,6 +140,17 @@ class Admin(Closeable):
         """
         return read_metadata(self._brokers, names).topics
 
+    def listed_topic(self, name: str) -> Topic:
+        """Return a topic without settings, which a principal with Read alone may not see.
+
+        Raises:
+            UnknownTopicOrPartition: no such topic. Others as `listed_topics`.
+        """
+        found = self.listed_topics([name]).get(name)
+        if found is None:
+            raise UnknownTopicOrPartition(f"no such topic. topic={name}")
+        return found
+
     def topics(self) -> Mapping[str, Topic]:
         """Return every topic with its settings, by name. Raises as `brokers`. Cost: 2 requests."""
         return self._described(None)

@@ -42,7 +42,7 @@ def newest_record(
     """
     if topics.log is None:
         raise InvalidRequest("a look-up by key reads the storage; give the root")
-    count = topics.log.topic(topic).partitions
+    count = topics.partitions(topic)
     number = partition_for_key(key, count) if partition is None else partition
     place = TopicPartition(topic, number)
     if not 0 <= number < count:

@@ -18,7 +18,6 @@ from sparklog.core.errors import (
     InvalidConfig,
     InvalidRequest,
     SparklogError,
-    UnknownTopicOrPartition,
 )
 from sparklog.core.topic_names import SCHEMAS_TOPIC
 from sparklog.core.types import Closeable, TopicPartition
@@ -66,6 +65,9 @@ class TopicReader(Protocol):
 
     def names(self) -> list[str]:
         """Return the names of all topics, sorted."""
+
+    def partitions(self, topic: str) -> int:
+        """Return the number of a topic's partitions. Raises UnknownTopicOrPartition."""
 
     def states(self, topic: str, moment: Moment, partition: int | None = None) -> States:
         """Return what each partition of a topic holds, or one of them.
@@ -163,6 +165,10 @@ class RootTopics(Closeable):
         """Return the names of all topics, sorted."""
         return sorted(self._log.topics())
 
+    def partitions(self, topic: str) -> int:
+        """Return the number of a topic's partitions. Raises UnknownTopicOrPartition."""
+        return self._log.topic(topic).partitions
+
     def states(self, topic: str, moment: Moment, partition: int | None = None) -> States:
         """Return what each partition of a topic holds. Raises as `TopicReader.states`."""
         leaders = None
@@ -257,6 +263,10 @@ class BrokerTopics(Closeable):
         """Return the names of all topics, sorted. Raises Unavailable."""
         return self._admin.topic_names()
 
+    def partitions(self, topic: str) -> int:
+        """Return the number of a topic's partitions. Raises UnknownTopicOrPartition."""
+        return self._admin.listed_topic(topic).partitions
+
     def states(self, topic: str, moment: Moment, partition: int | None = None) -> States:
         """Return what each partition of a topic holds. Raises as `TopicReader.states`."""
         from sparklog.client.values import EARLIEST, LATEST  # noqa: PLC0415 - likewise
@@ -266,10 +276,7 @@ class BrokerTopics(Closeable):
                 "a snapshot is read from the storage; give the root, not brokers. "
                 f"snapshot={moment.snapshot}"
             )
-        # Without its settings, which a principal with Read alone may not see.
-        known = self._admin.listed_topics([topic]).get(topic)
-        if known is None:
-            raise UnknownTopicOrPartition(f"no such topic. topic={topic}")
+        known = self._admin.listed_topic(topic)
         numbers = range(known.partitions) if partition is None else [partition]
         places = [TopicPartition(topic, number) for number in numbers]
         starts = self._offsets(dict.fromkeys(places, EARLIEST))

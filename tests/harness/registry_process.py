@@ -1,4 +1,4 @@
-"""A schema registry in a process of its own."""
+"""A server of the command line, such as a schema registry, in a process of its own."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import sys
 URL = re.compile(r"http://\S+")
 
 
-class RegistryProcess:
-    """`sparklog registry --serve` over a root or behind brokers."""
+class ServingProcess:
+    """A command that prints its URL and serves until a signal."""
 
-    def __init__(self, *where: str) -> None:
-        command = [sys.executable, "-m", "sparklog.cli", "registry", "--serve"]
-        self.process = subprocess.Popen([*command, *where, "--port", "0"], stdout=subprocess.PIPE)
+    def __init__(self, *words: str) -> None:
+        command = [sys.executable, "-m", "sparklog.cli", *words]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
 
     def url(self) -> str:
         assert self.process.stdout is not None
@@ -29,3 +29,10 @@ class RegistryProcess:
         assert self.process.stdout is not None
         self.process.stdout.close()
         return code
+
+
+class RegistryProcess(ServingProcess):
+    """`sparklog registry --serve` over a root or behind brokers."""
+
+    def __init__(self, *where: str) -> None:
+        super().__init__("registry", "--serve", *where, "--port", "0")

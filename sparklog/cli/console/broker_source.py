@@ -119,7 +119,7 @@ class BrokerSource:
 
     def _look_at_topics(self) -> None:
         for topic, known in self._topics.items():
-            count = self._admin.topic(topic).partitions if self._admin is not None else known
+            count = self._admin.listed_topic(topic).partitions if self._admin is not None else known
             if count > known:
                 added = [TopicPartition(topic, number) for number in range(known, count)]
                 self._consumer.assign_more(dict.fromkeys(added, EARLIEST))
@@ -161,7 +161,7 @@ _FIELDS: Final[Mapping[str, Any]] = {
 
 
 def _partitions(admin: Admin, topic: str, only: int | None) -> list[TopicPartition]:
-    count = admin.topic(topic).partitions
+    count = admin.listed_topic(topic).partitions
     if only is not None and only >= count:
         raise UnknownTopicOrPartition(
             f"no such partition. topic={topic} partition={only} partitions={count}"

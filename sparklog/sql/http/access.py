@@ -167,11 +167,19 @@ class AllowedTopics:
         """Return the names of the topics, sorted."""
         return [name for name in self._topics.names() if self._may_read(name)]
 
+    def partitions(self, topic: str) -> int:
+        """Return the number of a topic's partitions. Raises UnknownTopicOrPartition."""
+        self._check(topic)
+        return self._topics.partitions(topic)
+
     def states(self, topic: str, moment: Moment, partition: int | None = None) -> States:
         """Return what each partition holds. Raises as `TopicReader.states`."""
+        self._check(topic)
+        return self._topics.states(topic, moment, partition)
+
+    def _check(self, topic: str) -> None:
         if not self._may_read(topic):
             raise UnknownTopicOrPartition(f"no such topic. topic={topic}")
-        return self._topics.states(topic, moment, partition)
 
     def schemas(self) -> SchemaSource:
         """Return the schema registry. Raises as `TopicReader.schemas`."""

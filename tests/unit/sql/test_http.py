@@ -249,6 +249,8 @@ def test_acls_decide_which_topics_exist_for_a_user(log: Log) -> None:
                     refused = asked(http, statement)
                     assert (refused.status_code, "no such topic" in refused.text) == (404, True)
                 assert http.get("/api/v1/topics/secret/keys/k").status_code == 404
+                far = http.get("/api/v1/topics/secret/keys/k", params={"partition": "99"})
+                assert far.json()["error"] == "no such topic. topic=secret"
                 assert http.get("/api/v1/topics/orders/keys/k").status_code == 200
                 follow = {"statement": "select offset from secret"}
                 assert http.get(f"{SQL}/follow", params=follow).status_code == 404
