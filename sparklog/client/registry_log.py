@@ -30,6 +30,7 @@ from sparklog.client.offsets import find_offsets
 from sparklog.client.security import SecuritySettings
 from sparklog.client.values import EARLIEST, LATEST
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy
 from sparklog.core.errors import (
     Fenced,
     InvalidTxnState,
@@ -52,6 +53,9 @@ TRANSACTION_TIMEOUT_MS: Final = 15_000
 PATIENCE_S: Final = 20.0
 VISIBLE_S: Final = 20.0
 AGAIN_S: Final = 0.005
+FENCED_PAUSE_S: Final = 0.2
+FENCED_PAUSE_MAX_S: Final = 1.6
+"""A random part of this time belongs to the registry that took over; the bound doubles."""
 
 
 class BrokerSchemaLog:
@@ -64,6 +68,7 @@ class BrokerSchemaLog:
         *,
         topic: str = SCHEMAS_TOPIC,
         clock: Clock = SYSTEM_CLOCK,
+        entropy: Entropy = SYSTEM_ENTROPY,
     ) -> None:
         """Prepare the connections; nothing is sent yet.
 
@@ -72,6 +77,7 @@ class BrokerSchemaLog:
             settings: `security.protocol`, `sasl.*` and `ssl.*` by Kafka's names.
             topic: the topic's name; the transactional id has it at its end if it is another one.
             clock: for waits.
+            entropy: for the length of waits.
 
         Raises:
             InvalidRequest: not host:port. InvalidConfig: an unknown setting.
@@ -85,7 +91,9 @@ class BrokerSchemaLog:
         self._topic_id: str | None = None
         self._transactional_id = TRANSACTIONAL_ID + ("" if topic == SCHEMAS_TOPIC else f"-{topic}")
         self._producer: TransactionalProducer | None = None
-        self._clock = clock
+        self._times_fenced = 0
+        """Since the last commit."""
+        self._clock, self._entropy = clock, entropy
         self._read_lock, self._write_lock = Lock(), Lock()
 
     def close(self) -> None:
@@ -110,17 +118,29 @@ class BrokerSchemaLog:
         """See `SchemaLog`. Cost: a transaction of one batch; a take-over after another registry."""
         with self._write_lock:
             topic_id = self._known_topic(self._writing) or self._created()
-            while True:
+            while self._offset(self._writing, LATEST) == offset:
                 known, self._producer = self._producer, None
                 producer = known or self._taken_over()
-                if self._offset(self._writing, LATEST) != offset:
+                # A transaction of another one that was just aborted moved the offset, too.
+                if known is None and self._offset(self._writing, LATEST) != offset:
                     self._producer = producer
                     return None
                 try:
-                    return self._committed(producer, topic_id, rows, offset)
+                    end = self._committed(producer, topic_id, rows, offset)
                 except (Fenced, InvalidTxnState):
+                    self._let_others_write()
                     if known is None:  # another one took over at the same time
                         return None
+                    continue
+                self._times_fenced = 0
+                return end
+            return None
+
+    def _let_others_write(self) -> None:
+        """Wait a random time: a take-over at once would abort what the other one writes."""
+        most_s = min(FENCED_PAUSE_MAX_S, FENCED_PAUSE_S * 2**self._times_fenced)
+        self._times_fenced += 1
+        self._clock.sleep_s(self._entropy.random() * most_s)
 
     def _taken_over(self) -> TransactionalProducer:
         return begin_producer(
