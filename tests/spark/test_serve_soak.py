@@ -29,6 +29,8 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
 SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
 ROWS = [{"tailnum": f"N{number}", "text": "x" * 100} for number in range(1000)]
 WORKERS = 4
+QUERY_S = 90.0
+"""A broker leaves slots to a query that has waited for ten seconds."""
 QUERY = """
 import sys
 from pyspark.sql import SparkSession
@@ -61,13 +63,17 @@ def test_brokers_survive_lost_executors_and_workers(tmp_path: Path) -> None:
             os.kill(lost, signal.SIGKILL)
             cluster.until("ready", broker=1)
             assert parent_of(executor_of(cluster, 1)) != lost, "it is back on another worker"
-            assert query(cluster, f"{local}/;{token}") >= 100
+            assert query(cluster, f"{local}/;{token}") >= 100, "beside one of the brokers"
+            assert not [one for one in cluster.seen if one["event"] == "failed"]
             with pytest.raises(AssertionError, match="No authentication token provided"):
                 query(cluster, local)
             client.stop()
             check(cluster, client)
             cluster.process.send_signal(signal.SIGTERM)
-            assert cluster.rest()[-1]["drained"] == 3
+            ended = cluster.rest()
+            assert ended[-1]["drained"] == 3
+            notes = [one["text"] for one in cluster.seen + ended if one["event"] == "note"]
+            assert any("leaves slots to queries" in text for text in notes), notes
 
 
 def test_spark_brings_the_certificate_of_the_driver_to_brokers(tmp_path: Path) -> None:
@@ -123,13 +129,15 @@ def check(cluster: SparklogCluster, client: PlainClient) -> None:
 
 def query(cluster: SparklogCluster, address: str) -> int:
     """Count the topic in the brokers' own application; returns how many records there are."""
-    answer = subprocess.run(
-        [sys.executable, "-c", QUERY, address, cluster.root],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    words = [sys.executable, "-c", QUERY, address, cluster.root]
+    try:
+        answer = subprocess.run(words, capture_output=True, text=True, timeout=QUERY_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        log = cluster.log_file.read_text(errors="replace")[-3000:]
+        raise AssertionError(
+            f"a query has no answer: seconds={QUERY_S} stderr={error.stderr!r} "
+            f"events={cluster.seen[-10:]} log={log}"
+        ) from None
     assert answer.returncode == 0, answer.stderr[-3000:]
     return int(answer.stdout)
 

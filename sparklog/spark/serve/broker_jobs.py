@@ -43,11 +43,14 @@ class BrokerJob:
         self,
         context: SparkContext,
         plan: BrokerPlan,
-        profile: ResourceProfile | None,
+        profile: Callable[[int], ResourceProfile | None],
         tell: Tell,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Run `plan`; nothing starts before `start`."""
+        """Run `plan`; nothing starts before `start`.
+
+        `profile` returns the profile of a broker's next task; it is called from other threads.
+        """
         self._context = context
         self._plan = plan
         self._profile = profile
@@ -55,11 +58,18 @@ class BrokerJob:
         self._clock = clock
         self._stopping = Event()
         self._thread: Thread | None = None
+        self._generation = 0
         self.group = group_of(plan.broker_id)
 
     def start(self) -> None:
-        """Submit the job, in a thread of its own."""
-        self._thread = Thread(target=self._run, name=self.group, daemon=True)
+        """Submit the job, in a thread of its own.
+
+        The job of an earlier call is not submitted again. While it runs, the new one waits for
+        slots, and goes before queries when the earlier one ends.
+        """
+        self._generation += 1
+        words = (self._generation,)
+        self._thread = Thread(target=self._run, args=words, name=self.group, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -80,12 +90,14 @@ class BrokerJob:
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    def _run(self) -> None:
+    def _run(self, generation: int) -> None:
         backoff = Backoff(BACK_OFF_FIRST_S, BACK_OFF_MAX_S, starts_at_once=True)
         while not self._stopping.is_set():
             self._tell(self._plan.broker_id, {"event": "submitted"})
             started_s = self._clock.monotonic_s()
             outcome, message = self._submit()
+            if generation != self._generation:
+                return  # another thread has its successor
             ran_s = self._clock.monotonic_s() - started_s
             ended = {"event": "ended", "outcome": outcome, "message": message}
             if self._stopping.is_set():
@@ -121,7 +133,8 @@ class BrokerJob:
         """
         one = self._context.parallelize([self._plan.broker_id], 1)
         task = one.mapPartitions(task_of(self._plan))
-        return task if self._profile is None else task.withResources(self._profile)
+        profile = self._profile(self._plan.broker_id)
+        return task if profile is None else task.withResources(profile)
 
 
 def group_of(broker_id: int) -> str:

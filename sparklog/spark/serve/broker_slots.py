@@ -6,7 +6,8 @@ so that queries run beside the brokers. Pure: what Spark has is an argument, wha
 answer.
 
 If there are more executors than brokers, a broker claims all slots of its own. Jobs and queries
-then run where no broker does: a task that ends its executor ends no broker.
+then run where no broker does: a task that ends its executor ends no broker. While executors are
+fewer, one broker leaves slots to queries (`shared_slots`).
 
 Ways in which a broker claims an executor, in order of preference:
 - `resource`: the executors have one `broker` each (standalone, local-cluster)
@@ -92,6 +93,20 @@ def claim_of(master: str, conf: Mapping[str, str], brokers: int) -> SlotClaim:
     return SlotClaim(cores=cores // 2 + 1) if cores > 2 else SlotClaim()
 
 
+def sharing_claim(claim: SlotClaim, each: int | None) -> SlotClaim | None:
+    """Return the claim with which one broker leaves slots to queries (`shared_slots`).
+
+    None if all brokers leave slots anyway, or an executor has no slot to leave.
+
+    Args:
+        `claim`: of each broker.
+        `each`: slots of each executor; None: unknown.
+    """
+    if each is None or each < 2 or claim.cores != each:
+        return None
+    return SlotClaim(resource=claim.resource, cores=1)
+
+
 def advice(
     brokers: int, slots: Slots, claim: SlotClaim, conf: Mapping[str, str], expected: int = 0
 ) -> list[str]:
@@ -118,7 +133,7 @@ def advice(
     if capacity >= brokers and free < 1 and slots.executors < expected:
         found.append(
             f"Spark has {slots.executors} of {expected} executors now, and brokers take them all: "
-            "queries wait for executors"
+            "a query waits until a broker leaves slots to it"
         )
     elif capacity >= brokers and free < 1:
         found.append(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from sparklog.spark.jobs.progress import JobProgress
+from sparklog.spark.serve.shared_slots import ExecutorUse, Restart
 from sparklog.spark.serve.state import Notice
 
 WAITING_EVERY_S: Final = 5.0
@@ -54,6 +55,19 @@ def started(seconds: float, broker_ids: Iterable[int]) -> Notice:
     """Return the notice that Spark runs, and brokers start."""
     text = f"Spark runs after {seconds:.1f} s; starting {brokers_text(broker_ids)}"
     return Notice(text, {"event": "started", "text": text, "seconds": round(seconds, 3)})
+
+
+def sharing_text(due: Restart, use: ExecutorUse) -> str:
+    """Return why a broker starts again with another claim."""
+    if due.shares:
+        return (
+            f"broker {due.broker_id} starts again and leaves slots to queries, because brokers "
+            f"need all executors that Spark has now. executors={use.executors}"
+        )
+    return (
+        f"broker {due.broker_id} starts again on an executor without queries. "
+        f"executors={use.executors}"
+    )
 
 
 def brokers_text(broker_ids: Iterable[int]) -> str:

@@ -37,7 +37,7 @@ class ControlServer:
         self._report = report
         self._token = token
         self._listener: socket.socket | None = None
-        self._lines: dict[socket.socket, SignedLine] = {}
+        self._lines: dict[socket.socket, tuple[int, SignedLine]] = {}
         self._numbers = count(1)
         self._lock = Lock()
         self._stopping = False
@@ -60,8 +60,15 @@ class ControlServer:
         """Ask every broker to drain, those that are only starting too."""
         with self._lock:
             self._stopping = True
-            for signed in self._lines.values():
+            for _, signed in self._lines.values():
                 signed.send({"order": STOP})
+
+    def stop_broker(self, broker_id: int) -> None:
+        """Ask the processes of one broker to drain that have called by now."""
+        with self._lock:
+            for broker, signed in self._lines.values():
+                if broker == broker_id:
+                    signed.send({"order": STOP})
 
     def close(self) -> None:
         """Listen no more, and hang up."""
@@ -91,7 +98,7 @@ class ControlServer:
             line.settimeout(None)
             with self._lock:
                 number = next(self._numbers)
-                self._lines[line] = signed
+                self._lines[line] = accepted
                 if self._stopping:
                     signed.send({"order": STOP})
             while (said := signed.read()) is not None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
+from pyspark.resource import ResourceProfile
 from pyspark.sql import SparkSession
 
 from sparklog.core.clock import SYSTEM_CLOCK
@@ -43,11 +44,21 @@ from sparklog.spark.serve.broker_slots import (
     claim_of,
     cluster_in_one_machine,
     executors_of,
+    sharing_claim,
     slots_each,
 )
-from sparklog.spark.serve.console_lines import Telling, brokers_text, compiling, started, starting
+from sparklog.spark.serve.console_lines import (
+    Telling,
+    brokers_text,
+    compiling,
+    sharing_text,
+    started,
+    starting,
+)
 from sparklog.spark.serve.control_channel import ControlServer
+from sparklog.spark.serve.executor_use import executor_use
 from sparklog.spark.serve.job import JOBS_STOP_TIMEOUT_S, ServeJob, ServeReport
+from sparklog.spark.serve.shared_slots import SlotSharing
 from sparklog.spark.serve.spark_secrets import (
     CONNECT_TOKEN,
     CONNECT_VARIABLE,
@@ -55,7 +66,7 @@ from sparklog.spark.serve.spark_secrets import (
     connect_address,
     connect_token,
 )
-from sparklog.spark.serve.state import Notice, Serving
+from sparklog.spark.serve.state import WAITING, Notice, Serving
 
 if TYPE_CHECKING:
     from sparklog.spark.schedule.schedule import Schedule
@@ -65,6 +76,8 @@ LOOK_INTERVAL_S = 0.5
 ADVICE_AFTER_S = 30.0
 """Executors take a while to come, so whether there are enough is said when brokers still wait."""
 CANCEL_TIMEOUT_S = 5.0
+SHARED_LOOK_INTERVAL_S = 2.0
+"""Between two looks at the executors: each asks Spark some ten times."""
 OF_JOBS = -1
 """In place of a broker's id, in events about upkeep jobs."""
 
@@ -194,14 +207,21 @@ class _Launcher:
         plans = job.plans(entry, point, master)
         self._serving = Serving(plan.broker_id for plan in plans)
         self._advised = False
-        profile = profile_of(self._claim)
-        self._jobs = [BrokerJob(context, plan, profile, self._tell) for plan in plans]
+        self._jobs = {
+            plan.broker_id: BrokerJob(context, plan, self._profile, self._tell) for plan in plans
+        }
+        self._profiles = {False: profile_of(self._claim)}
+        self._sharing: SlotSharing | None = None
+        self._shared_look_s = 0.0
+        if (smaller := sharing_claim(self._claim, self._slots_each)) is not None:
+            self._profiles[True] = profile_of(smaller)
+            self._sharing = SlotSharing(job.brokers)
         self._jobs_host = job.place(master).listen_host
         self._upkeep: Upkeep | None = None
 
     def start(self) -> None:
         """Submit the brokers."""
-        for one in self._jobs:
+        for one in self._jobs.values():
             one.start()
 
     def schedule_jobs(self, schedule: Schedule, spark: SparkSession) -> None:
@@ -227,6 +247,7 @@ class _Launcher:
             if waiting := self._serving.never_ready:
                 self._say_waiting(brokers_text(waiting))
             self._advise()
+            self._share_slots()
             if self._upkeep is not None:
                 self._upkeep.begin(brokers_serve=self._serving.all_ready)
                 self._upkeep.give_way(brokers_wait=self._serving.waits)
@@ -244,17 +265,17 @@ class _Launcher:
             text = "a job did not end in time"
             self._say(Notice(f"note: {text}", {"event": "note", "text": text}))
         self._serving.stopping = True
-        for one in self._jobs:
+        for one in self._jobs.values():
             one.stop()
         self._control.stop_brokers()
         deadline_s = SYSTEM_CLOCK.monotonic_s() + self._job.drain_timeout_s
         while SYSTEM_CLOCK.monotonic_s() < deadline_s and not self._all_ended():
             self._look(LOOK_INTERVAL_S / 5)
-        for one in self._jobs:
+        for one in self._jobs.values():
             if not one.join(0.0):
                 one.cancel()
         deadline_s = SYSTEM_CLOCK.monotonic_s() + CANCEL_TIMEOUT_S
-        for one in self._jobs:
+        for one in self._jobs.values():
             one.join(max(0.0, deadline_s - SYSTEM_CLOCK.monotonic_s()))
         while self._look(0.0):
             pass
@@ -276,7 +297,35 @@ class _Launcher:
             self._say(Notice(f"note: {text}", {"event": "note", "text": text}))
 
     def _all_ended(self) -> bool:
-        return all(one.join(0.0) for one in self._jobs)
+        return all(one.join(0.0) for one in self._jobs.values())
+
+    def _profile(self, broker_id: int) -> ResourceProfile | None:
+        """Return the profile of a broker's next task."""
+        return self._profiles[self._sharing is not None and self._sharing.shared_by == broker_id]
+
+    def _share_slots(self) -> None:
+        """Have a broker start again if queries or it need that (`shared_slots`)."""
+        now_s = SYSTEM_CLOCK.monotonic_s()
+        if self._sharing is None or now_s - self._shared_look_s < SHARED_LOOK_INTERVAL_S:
+            return
+        self._shared_look_s = now_s
+        try:
+            use = executor_use(self._context, (one.group for one in self._jobs.values()))
+        except (Py4JError, PySparkException, OSError, AttributeError):
+            return  # Spark is gone, as the caller will see
+        ready, waiting = self._serving.ids_in("ready"), self._serving.ids_in(*WAITING)
+        due = self._sharing.look(now_s, use, ready, waiting)
+        if due is None:
+            return
+        text = sharing_text(due, use)
+        self._say(Notice(f"note: {text}", {"event": "note", "text": text}))
+        job = self._jobs[due.broker_id]
+        if due.broker_id in waiting:
+            job.cancel()  # and its thread submits it with the new claim
+            return
+        if due.shares:
+            job.start()  # so that it goes before queries to the slots that come free
+        self._control.stop_broker(due.broker_id)
 
     def _look(self, timeout_s: float) -> bool:
         """Take one event, if there is one in time."""

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from sparklog.broker.runtime.environment import Address
 from sparklog.broker.runtime.identity import new_log_text
 from sparklog.spark.serve.broker_task import DRAINED, KILLED, REFUSED
 
+WAITING: Final = ("lost", "drained", "ended")
+"""States of a broker whose process has ended."""
 KILLED_TEXT = "its process has ended; it is started again"
 
 
@@ -65,7 +67,11 @@ class Serving:
     @property
     def waits(self) -> bool:
         """Return whether a broker whose process has ended has no other one yet."""
-        return any(broker.state in ("lost", "ended") for broker in self.brokers.values())
+        return bool(self.ids_in(*WAITING))
+
+    def ids_in(self, *states: str) -> list[int]:
+        """Return the brokers that are in one of these states."""
+        return [one.broker_id for one in self.brokers.values() if one.state in states]
 
     @property
     def never_ready(self) -> list[int]:
@@ -166,7 +172,7 @@ class Serving:
             text = "drained" if good else f"ended without draining: {message}"
             return [_notice(broker, "stopped", text, {"drained": good})]
         if outcome == DRAINED:
-            return [_notice(broker, "drained", "drained at a signal; it is started again")]
+            return [_notice(broker, "drained", "drained; it is started again")]
         if outcome == KILLED and before in ("ready", "lost"):
             broker.state = "lost"
             return [_notice(broker, "lost", KILLED_TEXT)] if before == "ready" else []

@@ -11,6 +11,7 @@ from sparklog.spark.serve.broker_slots import (
     advice,
     claim_of,
     cluster_in_one_machine,
+    sharing_claim,
     slots_each,
 )
 
@@ -60,6 +61,14 @@ def test_executor_never_fits_two_brokers_and_always_fits_a_query(cores: int) -> 
     claim = claim_of("yarn", {"spark.executor.cores": str(cores)}, 3)
     assert claim.cores is not None
     assert claim.cores < cores < 2 * claim.cores
+
+
+def test_one_broker_shares_only_executors_that_brokers_claim_whole() -> None:
+    assert sharing_claim(SlotClaim(cores=3), 3) == SlotClaim(cores=1)
+    assert sharing_claim(SlotClaim(resource=True, cores=2), 2) == SlotClaim(resource=True, cores=1)
+    assert sharing_claim(SlotClaim(resource=True), 2) is None, "all leave a slot"
+    assert sharing_claim(SlotClaim(cores=1), 1) is None
+    assert sharing_claim(SlotClaim(), None) is None
 
 
 def test_advice_is_empty_when_brokers_and_queries_fit() -> None:

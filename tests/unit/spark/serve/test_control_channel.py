@@ -46,6 +46,19 @@ def test_a_broker_reports_is_stopped_and_hangs_up() -> None:
         assert said.get(timeout=TIMEOUT_S) == (7, {"event": "hung up", "line": 1})
 
 
+def test_one_broker_of_two_is_asked_to_drain() -> None:
+    with server() as (driver, point, said):
+        first, second = ControlChannel(point, 1), ControlChannel(point, 2)
+        for line in (first, second):  # the driver knows both after that
+            line.tell({"event": "started"})
+        assert {said.get(timeout=TIMEOUT_S)[0], said.get(timeout=TIMEOUT_S)[0]} == {1, 2}
+        driver.stop_broker(2)
+        eventually(second.stop_asked, "the order to stop", TIMEOUT_S, every_s=0.01)
+        assert not first.stop_asked()
+        first.close()
+        second.close()
+
+
 def test_a_broker_that_starts_while_all_are_stopped_is_stopped_too() -> None:
     with server() as (driver, point, _):
         driver.stop_brokers()
