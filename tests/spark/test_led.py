@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
@@ -16,6 +17,11 @@ from sparklog.log.partition.leader_append import flush_at, hand_back, take_leade
 from sparklog.log.tail.to_segment import build_flush
 from sparklog.protocol.records.control import EndTransactionMarker, encode_end_transaction
 from sparklog.protocol.records.record_batch import BatchSettings, encode
+from sparklog.registry import decisions
+from sparklog.registry.model.schema import SubjectVersion, read_content
+from sparklog.registry.records import VersionPut, encode_record
+from sparklog.registry.registry import SchemaRegistry
+from sparklog.registry.schema_log import RootSchemaLog
 from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
 from tests.spark.conftest import MakeLog
@@ -128,3 +134,37 @@ def test_brokers_keep_timestamps_before_1970(
         found = read.load().selectExpr("CAST(CAST(value AS STRING) AS INT) AS n",
                                        "unix_millis(timestamp) AS ms").collect()  # fmt: skip
         assert {row.n: row.ms for row in found} == dict(enumerate(expected))
+
+
+def test_leaders_check_the_schemas_of_rows_that_spark_writes(
+    spark: SparkSession, make_log: MakeLog, log_root: str
+) -> None:
+    log = make_log()
+    registry = SchemaRegistry(RootSchemaLog(log))
+    content = read_content({"schema": '"string"'})
+    made = registry.candidate("valid-value", content)
+    first = registry.change(lambda state, parsed: decisions.register(state, made, parsed))
+    log.create_topic("valid", partitions=1, configs={"sparklog.schema.validation": "true"})
+    read = spark.read.format("sparklog").option("path", log_root).option("subscribe", "valid")
+
+    def write(schema_id: int, bare: int = -1) -> None:
+        framed = f"concat(unhex('{schema_id:010X}'), CAST(CAST(id AS STRING) AS BINARY))"
+        value = f"IF(id = {bare}, CAST('bare' AS BINARY), {framed}) AS value"
+        sink = spark.range(0, 2000, 1, 1).selectExpr(value).write.format("sparklog")
+        sink.option("path", log_root).option("topic", "valid").mode("append").save()
+
+    with Brokers(log_root) as brokers:
+        eventually(lambda: log.partition("valid", 0).view().is_led, "a broker leads the topic")
+        write(first.schema_id)
+        with pytest.raises(Exception, match="first_refused=1234: the value carries no id"):
+            write(first.schema_id, bare=1234)
+        later = first.schema_id + 1
+        with pytest.raises(Exception, match=f"not registered first_unknown_schema='id {later}'"):
+            write(later)
+        assert read.load().count() == 2000, "nothing of what was refused is there"
+        version = SubjectVersion("later-value", 1, later, read_content({"schema": '"int"'}))
+        key, value = encode_record(VersionPut(version))
+        with Producer(brokers.bootstrap) as producer:
+            producer.send("_schemas", value, key=key).result(60)
+        write(later)
+        assert read.load().count() == 4000

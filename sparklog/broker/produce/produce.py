@@ -10,7 +10,7 @@
       acknowledged that only this process's memory holds
   PRODUCE-4: memory is taken before the append, and given back at once for what is not appended
   PRODUCE-5: a reference batch is looked at in the store before its partition's order is taken, so
-      that no other request waits for that. Its own order is not promised: `request`
+      that no other request waits for that. Its own order is not promised: `reference_checks`
   PRODUCE-6: an earlier batch of the same producer may still arrive: this broker rejected it, here
       or before (`refused`), or it waits at an earlier leader. A later batch is then neither
       appended nor rejected as out of order
@@ -32,6 +32,7 @@ from functools import partial
 from sparklog.broker.partition.leader import LeaderPartition
 from sparklog.broker.partition.purgatory import ProducePurgatory, wake
 from sparklog.broker.partition.recovering import RECOVERY_WAIT_MAX_S, Find, RecoveringPartition
+from sparklog.broker.produce.reference_checks import ReferenceChecks
 from sparklog.broker.produce.rejected_batches import RejectedBatches, is_retried
 from sparklog.broker.produce.request import (
     CHECKED_INLINE_BYTES,
@@ -39,7 +40,6 @@ from sparklog.broker.produce.request import (
     ProducedPartition,
     ProduceRequest,
     ProduceResult,
-    ReferenceChecks,
     Verified,
     check_all,
     timed_out,
@@ -92,7 +92,7 @@ class ProduceService:
         self._budget = budget
         self._metrics = metrics
         self._rejected_batches = RejectedBatches()
-        self._references = ReferenceChecks(environment, find)
+        self._references = ReferenceChecks(environment, find, schemas)
         self._waits = ProducePurgatory()
         self._loop = asyncio.get_running_loop()
 
@@ -305,7 +305,7 @@ class ProduceService:
         self, job: ProduceRequest, leaders: Mapping[PartitionId, LeaderPartition]
     ) -> dict[PartitionId, CheckedBatch]:
         if job.references:
-            return {where: job.references[where][0] for where in leaders}
+            return self._checked_references(job, leaders)
         work = [(job.batches[where], led.rules.batches) for where, led in leaders.items()]
         outcomes = await self._outcomes(job, work)
         if self._needs_look(work, outcomes):
@@ -315,6 +315,22 @@ class ProduceService:
             else:
                 outcomes = [error if isinstance(o, UnknownSchema) else o for o in outcomes]
         return self._accepted(job, leaders, outcomes)
+
+    def _checked_references(
+        self, job: ProduceRequest, leaders: Mapping[PartitionId, LeaderPartition]
+    ) -> dict[PartitionId, CheckedBatch]:
+        """Return the batches whose topics have had the same settings since their check."""
+        checked: dict[PartitionId, CheckedBatch] = {}
+        for where, led in leaders.items():
+            found = job.references[where]
+            if led.rules.batches == found.rules:
+                checked[where] = found.batch
+            else:
+                job.results[where] = Unavailable(
+                    "the topic's settings changed during the check; send the batch again. "
+                    f"partition={where}"
+                )
+        return checked
 
     async def _outcomes(
         self, job: ProduceRequest, work: list[tuple[BytesLike, BatchRules]]
@@ -402,7 +418,8 @@ class ProduceService:
             self._check_order(led, batch.header)
             if where in job.references:
                 found = job.references[where]
-                appended = led.append_references(*found, now_ms, job.verification(led))
+                verification = job.verification(led)
+                appended = led.append_references(*found[:2], now_ms, verification)
             else:
                 appended = led.append(batch, now_ms, job.verification(led))
         except SparklogError as error:

@@ -1,32 +1,22 @@
 """One produce request while it is answered: its batches, results and waiting acknowledgement.
 
-Before batches are appended, it checks their bytes and the objects that references name.
-
-Rule PRODUCE-5 is kept here.
+Before batches are appended, `check_all` checks their bytes, and `reference_checks` those of
+references.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from sparklog.broker.partition.leader import LeaderPartition
 from sparklog.broker.partition.purgatory import DelayedProduce
-from sparklog.broker.partition.recovering import Find
-from sparklog.broker.runtime.environment import Environment
-from sparklog.core.errors import InvalidRecord, NotServing, SparklogError, Unavailable
+from sparklog.core.errors import NotServing, SparklogError, Unavailable
 from sparklog.core.types import PartitionId
-from sparklog.log.tail.batch_validator import (
-    BatchRules,
-    CheckedBatch,
-    LoopTime,
-    check_batch,
-    check_reference,
-)
+from sparklog.log.tail.batch_validator import BatchRules, CheckedBatch, LoopTime, check_batch
 from sparklog.log.tail.producer_state import UNVERIFIED, Verification
-from sparklog.log.tail.references import TEXT_BYTES_MAX, ReferenceBatch, check_references
-from sparklog.protocol.records.header import REFERENCE_BIT, BytesLike, has_attribute
+from sparklog.log.tail.references import ReferenceBatch
+from sparklog.protocol.records.header import BytesLike
 from sparklog.protocol.records.schema_check import NO_SCHEMAS, KnownSchemas
 
 
@@ -43,6 +33,14 @@ ProduceResult = ProducedPartition | SparklogError
 _GOOD: Final = frozenset({ProducedPartition})
 Verified = Mapping[PartitionId, tuple[int, Verification]]
 """Leader epoch and verification of partitions that were asked about; see `Verification`."""
+
+
+class CheckedReferences(NamedTuple):
+    """A reference batch whose objects were looked at, and the rules that this followed."""
+
+    batch: CheckedBatch
+    content: ReferenceBatch
+    rules: BatchRules
 
 
 class ProduceRequest:
@@ -71,7 +69,7 @@ class ProduceRequest:
         self.acks = acks
         self.deadline = deadline
         self.results: dict[PartitionId, ProduceResult] = {}
-        self.references: dict[PartitionId, tuple[CheckedBatch, ReferenceBatch]] = {}
+        self.references: dict[PartitionId, CheckedReferences] = {}
         """Reference batches that point at what is there; then there are no others."""
         self.leaders: dict[PartitionId, LeaderPartition] = {}
         """The leaders that were asked to append."""
@@ -133,8 +131,6 @@ CHECKED_INLINE_BYTES: Final = 1 << 20
 records."""
 UNFOLDED_INLINE_BYTES: Final = 256 << 10
 """So much is decompressed there for a request: 0.1 ms with lz4 and zstd, below 1 ms with gzip."""
-REFERENCES_CHECKED_AT_ONCE: Final = 16
-"""Partitions of one request whose objects are looked at side by side."""
 
 
 def check_all(
@@ -159,52 +155,14 @@ def check_all(
         try:
             outcomes.append(check_batch(records, rules, now_ms, loop_time=loop_time, known=known))
         except SparklogError as error:
-            outcomes.append(_without_frames(error))
+            outcomes.append(without_frames(error))
     return outcomes
 
 
-def _without_frames(error: SparklogError) -> SparklogError:
+def without_frames(error: SparklogError) -> SparklogError:
     """Return a refusal that no longer holds the decompressed records it was raised beside.
 
     Refusals are remembered; their tracebacks would keep every frame's local variables.
     """
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
-
-
-class ReferenceChecks:
-    """Looks whether reference batches point at what is as they say."""
-
-    def __init__(self, environment: Environment, find: Find) -> None:
-        """Look in the folders of the partitions that `find` returns."""
-        self._environment = environment
-        self._find = find
-
-    async def check(self, job: ProduceRequest) -> None:
-        """Note what the references of a request say, or why they are refused."""
-        lanes = asyncio.Semaphore(REFERENCES_CHECKED_AT_ONCE)
-
-        async def check(where: PartitionId, data: BytesLike) -> None:
-            try:
-                async with asyncio.timeout_at(job.deadline):
-                    job.references[where] = await self._opened(where, data, lanes)
-            except TimeoutError:
-                job.results[where] = timed_out(where)
-            except SparklogError as error:
-                job.results[where] = _without_frames(error)
-
-        await asyncio.gather(*(check(where, data) for where, data in job.batches.items()))
-
-    async def _opened(
-        self, where: PartitionId, data: BytesLike, lanes: asyncio.Semaphore
-    ) -> tuple[CheckedBatch, ReferenceBatch]:
-        if not has_attribute(data, REFERENCE_BIT):
-            raise InvalidRecord("reference batches come in requests of their own")
-        role = self._find(where)
-        now_ms = self._environment.clock.now_ms()
-        async with lanes:
-            opened = await self._environment.unfold(
-                2 * TEXT_BYTES_MAX, None, check_reference, data, role.rules.batches, now_ms
-            )
-            await self._environment.store.run(check_references(role.layout, opened[1]))
-        return opened

@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparklog.core.errors import DataCorrupt, OffsetOutOfRange
-from sparklog.log.effects import Program, Range, get_many, work
+from sparklog.log.effects import Program, work
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.manifest import Entry
 from sparklog.log.manifest.reference_transactions import written_by
@@ -357,15 +357,9 @@ def _decoded(
 
 def _fetch(piece: column_reader.ColumnPiece) -> Program[list[tuple[int, bytes]]]:
     """Return the bytes of a piece by their positions. Raises _Vanished if the object is gone."""
-    wanted = column_reader.byte_ranges(piece) if piece.batches else []
-    if not wanted:
-        return []
-    found = yield from get_many(tuple(Range(piece.object, low, high) for low, high in wanted))
-    fetched = []
-    for (low, _), data in zip(wanted, found, strict=True):
-        if data is None:
-            raise _Vanished
-        fetched.append((low, data))
+    fetched = yield from column_reader.fetch(piece)
+    if fetched is None:
+        raise _Vanished
     return fetched
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from sparklog.core.errors import DataCorrupt
+from sparklog.log.effects import Program, Range, get_many
 from sparklog.log.numpy_arrays import int64_array
 from sparklog.log.schema import COLUMN_TYPES, READ_TYPES
 from sparklog.log.segment.arrow_ipc import read_columns
@@ -94,6 +95,17 @@ def byte_ranges(piece: ColumnPiece) -> list[tuple[int, int]]:
             else:
                 merged.append((span.start, span.start + span.length))
     return merged
+
+
+def fetch(piece: ColumnPiece) -> Program[list[tuple[int, bytes]] | None]:
+    """Return the bytes of a piece by their positions; None if the object is gone."""
+    wanted = byte_ranges(piece) if piece.batches else []
+    if not wanted:
+        return []
+    found = yield from get_many(tuple(Range(piece.object, low, high) for low, high in wanted))
+    starts = (low for low, _ in wanted)
+    fetched = [(low, data) for low, data in zip(starts, found, strict=True) if data is not None]
+    return fetched if len(fetched) == len(wanted) else None
 
 
 def decode(

@@ -169,6 +169,8 @@ def check_batch(
     """
     header = _sized_header(records, rules)
     if header.is_reference:
+        if rules.needs_schemas:
+            raise InvalidRecord("the schemas of referenced records were not checked")
         return _reference(header, records, rules, now_ms)[0]
     _check_fields(header)
     return _checked_records(header, records, rules, now_ms, loop_time, known)
@@ -178,6 +180,9 @@ def check_reference(
     records: BytesLike, rules: BatchRules, now_ms: int
 ) -> tuple[CheckedBatch, ReferenceBatch]:
     """Check a reference batch as `check_batch` does; also return its decoded content.
+
+    The objects are left to `check_references`, and for a topic that needs schemas to
+    `referenced_schemas`.
 
     Raises:
         InvalidRecord: it is no reference batch. Others: as `check_batch`.
@@ -436,14 +441,8 @@ def _reference(
 ) -> tuple[CheckedBatch, ReferenceBatch]:
     """Check the content of a reference batch; `check_references` checks the objects that it names.
 
-    The writer that staged the objects is responsible for the records: their sizes and keys. It
-    cannot answer for their schemas, so a topic that needs them takes no reference.
+    The writer that staged the objects is responsible for the records: their sizes and keys.
     """
-    if rules.needs_schemas:
-        raise InvalidRecord(
-            "the topic has schema validation, so it takes no records by reference; send them to "
-            "the brokers, for example with Spark's own Kafka sink."
-        )
     if header.base_offset != 0:
         raise InvalidRecord(
             "a reference batch starts at offset 0, and the leader gives the offsets. "

@@ -203,20 +203,32 @@ def check_references(layout: PartitionLayout, batch: ReferenceBatch) -> Program[
     Raises:
         InvalidRecord: an object is missing or damaged, or differs from its reference.
     """
-    references = batch.references
-    for at in range(0, len(references), OBJECTS_CHECKED_AT_ONCE):
-        some = references[at : at + OBJECTS_CHECKED_AT_ONCE]
-        try:
-            found = yield from read_stored(layout, [one.object for one in some])
-        except DataCorrupt as error:
-            raise InvalidRecord(f"reference batch refused: {error}") from error
-        for one, stored in zip(some, found, strict=True):
-            problem = "it does not exist" if stored is None else _mismatch(one, *stored)
-            if problem is not None:
-                raise InvalidRecord(
-                    f"reference batch refused, as of an object it names {problem}. "
-                    f"object={layout.key(one.object)}"
-                )
+    for at in range(0, len(batch.references), OBJECTS_CHECKED_AT_ONCE):
+        yield from open_referenced(layout, batch.references[at : at + OBJECTS_CHECKED_AT_ONCE])
+
+
+def open_referenced(
+    layout: PartitionLayout, references: Sequence[Reference]
+) -> Program[list[Segment]]:
+    """Return the objects' own metadata for at most OBJECTS_CHECKED_AT_ONCE references.
+
+    Raises:
+        InvalidRecord: as `check_references`.
+    """
+    try:
+        found = yield from read_stored(layout, [one.object for one in references])
+    except DataCorrupt as error:
+        raise InvalidRecord(f"reference batch refused: {error}") from error
+    segments = []
+    for one, stored in zip(references, found, strict=True):
+        problem = "it does not exist" if stored is None else _mismatch(one, *stored)
+        if stored is None or problem is not None:
+            raise InvalidRecord(
+                f"reference batch refused, as of an object it names {problem}. "
+                f"object={layout.key(one.object)}"
+            )
+        segments.append(stored[0])
+    return segments
 
 
 def _check_header(header: BatchHeader) -> None:

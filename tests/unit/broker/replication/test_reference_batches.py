@@ -12,7 +12,7 @@ import pytest
 from sparklog.broker.fetch.read import FetchedPartition
 from sparklog.broker.produce.request import ProducedPartition
 from sparklog.broker.replication.offset_lookup import MAX_TIMESTAMP
-from sparklog.core.errors import InvalidRecord, NotServing, Unavailable
+from sparklog.core.errors import InvalidRecord, NotServing, Unavailable, UnknownSchema
 from sparklog.core.types import PartitionId
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.partition.partition_log import PartitionLog
@@ -27,7 +27,9 @@ AWAY = StoreFaults(refused=1.0)
 SELDOM = {"flush.ms": "600000"}
 
 
-def staged(world: World, where: PartitionId, *values: bytes, stamp_ms: int = 2_000) -> Reference:
+def staged(
+    world: World, where: PartitionId, *values: bytes | None, stamp_ms: int = 2_000
+) -> Reference:
     """Upload records as a task of a bulk writer does."""
     layout = PartitionLayout(TOPIC, TOPIC_ID, where.partition)
     stamps = pa.array([stamp_ms] * len(values), pa.int64()).cast(pa.timestamp("ms", "UTC"))
@@ -265,14 +267,19 @@ def test_commits_are_there_once_and_in_order_after_any_death(seed: int) -> None:
     world.run(story())
 
 
-def test_a_topic_with_schema_validation_takes_no_reference() -> None:
+def test_leader_reads_referenced_records_that_need_a_schema() -> None:
     world = World()
 
     async def story() -> None:
         cluster, where = await several(world, configs={"sparklog.schema.validation": "true"})
         refused = await cluster.produce(where, referring(staged(world, where, b"\0\0\0\0\1")))
+        assert isinstance(refused, UnknownSchema)
+        good, bare = staged(world, where, None, None), staged(world, where, None, b"bare")
+        refused = await cluster.produce(where, referring(good, bare))
         assert isinstance(refused, InvalidRecord)
-        assert "by reference" in str(refused)
+        assert refused.record_errors == ((3, "the value carries no id of a schema"),)
+        assert await cluster.produced(where, referring(good)) == 0
+        assert await values(cluster, where) == [None, None]
         assert isinstance(await cluster.produce(where, batch(b"\0\0\0\0\1")), InvalidRecord)
 
     world.run(story())
