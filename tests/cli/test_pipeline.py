@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -9,6 +10,11 @@ import pytest
 import yaml
 
 from sparklog.cli.main import main
+from sparklog.core.errors import InvalidRequest
+from sparklog.spark.jobs.progress import JobProgress
+from sparklog.spark.pipeline.run import PipelineJob
+from sparklog.spark.pipeline.scheduled import parse_pipeline, pipeline
+from sparklog.spark.schedule.job_kinds import kind_of
 
 
 def test_a_new_project_reads_its_topics_and_is_made_once(
@@ -51,11 +57,12 @@ def test_status_lists_the_newest_batch_of_each_flow(
     assert json.loads(capsys.readouterr().out) == {
         "target": "out", "flow": "to_out", "query_id": "abc", "batch": 10, "committed": 9,
         "from": [{"t": {"0": 100}}, None], "until": [{"t": {"0": 110}}, None],
+        "written": None,
     }  # fmt: skip
     assert main(["pipeline", "status", str(folder)]) == 0
     assert capsys.readouterr().out == (
         'Target: out\tFlow: to_out\tBatch: 10\tCommitted: 9\tFrom: {"t":{"0":100}} null\t'
-        'Until: {"t":{"0":110}} null\n'
+        'Until: {"t":{"0":110}} null\tWritten: -\n'
     )
 
 
@@ -79,3 +86,15 @@ def test_wrong_calls_are_refused_in_one_line(
     monkeypatch.chdir(tmp_path)
     assert main(["pipeline", *words]) == code
     assert message in capsys.readouterr().err
+
+
+def test_schedule_may_name_a_continuous_pipeline(tmp_path: Path) -> None:
+    log = ["--root", "file:///log", "/srv/p"]
+    assert kind_of("pipeline").parsed(log) == PipelineJob(Path("/srv/p"))
+    assert parse_pipeline([*log, "--continuous", "30"]).interval_s == 30
+    assert parse_pipeline([*log, "--continuous"]).interval_s == 5
+    with pytest.raises(InvalidRequest, match="seconds from 0"):
+        kind_of("pipeline").parsed([*log, "--continuous", "-1"])
+    job = PipelineJob(tmp_path)
+    with pytest.raises(InvalidRequest, match="no pipeline here"):
+        pipeline(job, lambda _: pytest.fail("it needs no session"), JobProgress(io.StringIO()))

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.cluster.log import Log, open_log
+from sparklog.spark.pipeline.lineage import flows_of
 from sparklog.spark.pipeline.project import create_project
 
 KILLS = 6
@@ -79,8 +80,11 @@ def test_a_killed_pipeline_repeats_and_loses_nothing(tmp_path: Path) -> None:
             produce(log, made)
             made += RECORDS
             time.sleep(1)  # records go on arriving while it runs
+        assert run.poll() is None, "it ended before it was killed"
         os.killpg(run.pid, signal.SIGKILL)
         run.wait(30)
+        flows = flows_of(project.storage, project.sinks())
+        print("killed with", [(one.flow, one.batch, one.committed) for one in flows], flush=True)
     subprocess.run([*command, "--master", "local[2]"], check=True)
     assert written(log) == list(range(made))
     read = subprocess.run(
@@ -95,5 +99,7 @@ def test_a_killed_pipeline_repeats_and_loses_nothing(tmp_path: Path) -> None:
         [sys.executable, "-m", "sparklog.cli", "pipeline", "status", str(project.folder), "--json"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    flows = [json.loads(one) for one in status.stdout.splitlines()]
-    assert [one["batch"] == one["committed"] for one in flows] == [True, True]
+    last = [json.loads(one) for one in status.stdout.splitlines()]
+    assert [one["batch"] == one["committed"] for one in last] == [True, True]
+    (offsets,) = [one["written"]["out"]["0"] for one in last if one["flow"] == "to_out"]
+    assert offsets[1] == made

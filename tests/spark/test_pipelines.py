@@ -146,11 +146,13 @@ def test_a_pipeline_writes_a_table_and_a_topic_from_a_topic(
     assert (report.updates, report.flows) == (1, 2)
     assert rows_of(spark, "large") == sorted((f"u{n % 5}", n) for n in range(50, 100))
     assert values_of(make_log(), "out") == [value for _, value in ORDERS]
-    flows = {one.flow: one for one in flows_of(project.storage)}
+    flows = {one.flow: one for one in flows_of(project.storage, project.sinks())}
     assert set(flows) == {"large", "to_out"}
     assert flows["to_out"].target == "out"
     assert (flows["to_out"].batch, flows["to_out"].committed) == (0, 0)
     assert flows["to_out"].sources == ({"orders": {"0": 100}},)
+    assert flows["to_out"].written == {"out": {"0": (0, 100)}}
+    assert flows["large"].written is None, "a table has no offsets"
 
 
 @pytest.mark.soak

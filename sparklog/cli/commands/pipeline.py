@@ -63,7 +63,8 @@ def run(args: Arguments, output: Output) -> int:
         output.put(f"created {made.spec}", {"pipeline": made.name, "spec": str(made.spec)})
         return 0
     if args.action == "status":
-        for flow in flows_of(read_project(args.folder).storage):
+        project = read_project(args.folder)
+        for flow in flows_of(project.storage, project.sinks()):
             output.put(_line(flow), flow.document())
         return 0
     return _run(args)
@@ -110,7 +111,8 @@ def _line(flow: FlowProgress) -> str:
     begun = "-" if flow.batch is None else flow.batch
     return (
         f"Target: {flow.target}\tFlow: {flow.flow}\tBatch: {begun}\tCommitted: {done}\t"
-        f"From: {_offsets(flow.before)}\tUntil: {_offsets(flow.sources)}"
+        f"From: {_offsets(flow.before)}\tUntil: {_offsets(flow.sources)}\t"
+        f"Written: {_offsets([flow.written] if flow.written else [])}"
     )
 
 

@@ -3,14 +3,19 @@
 Spark keeps a folder for each flow: `_checkpoints/<names of the target>/<flow>/<version>`. It writes
 the offsets of a batch before the batch, and its number into `commits` after it. A full refresh
 begins a new version. Materialized views have no checkpoint: each update computes them anew.
+
+A sink that writes to a log publishes each batch under the query's id and the batch's number. So
+the log has the offsets of each batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from sparklog.cluster.log import open_log
+from sparklog.cluster.published import published_offsets
 from sparklog.core.bounded_json import parse_json
 from sparklog.store.base import ObjectStore
 from sparklog.store.open import open_store
@@ -36,6 +41,9 @@ class FlowProgress:
     each partition."""
     before: tuple[Any, ...]
     """The beginning of `batch`; empty for the first batch."""
+    written: Mapping[str, Mapping[str, tuple[int, int] | None]] | None = None
+    """Base and end offset of `committed` in each topic and partition, if the target is a log.
+    None for a partition whose log no longer has them."""
 
     def document(self) -> Mapping[str, Any]:
         """Return it as a JSON object."""
@@ -47,20 +55,37 @@ class FlowProgress:
             "committed": self.committed,
             "from": list(self.before),
             "until": list(self.sources),
+            "written": self.written,
         }
 
 
-def flows_of(storage: str) -> list[FlowProgress]:
+def flows_of(storage: str, sinks: Mapping[str, str] | None = None) -> list[FlowProgress]:
     """Return the flows with a checkpoint under a pipeline's storage, by target and flow.
 
+    Args:
+        storage: a URL.
+        sinks: the roots of the logs that targets write to, by target.
+
     Raises:
-        SparklogError: the storage cannot be read now, or a checkpoint is damaged.
+        SparklogError: the storage or a log cannot be read now, or a checkpoint is damaged.
     """
     store = open_store(_store_url(storage))
     try:
-        return list(_flows(store))
+        flows = list(_flows(store))
     finally:
         store.close()
+    return [_with_written(one, (sinks or {}).get(one.target)) for one in flows]
+
+
+def _with_written(flow: FlowProgress, root: str | None) -> FlowProgress:
+    if root is None or flow.committed is None:
+        return flow
+    written: dict[str, dict[str, tuple[int, int] | None]] = {}
+    with open_log(_store_url(root)) as log:
+        places = published_offsets(log, flow.query_id, flow.committed)
+    for place, offsets in sorted(places.items()):
+        written.setdefault(place.topic, {})[str(place.partition)] = offsets
+    return replace(flow, written=written)
 
 
 def _flows(store: ObjectStore) -> Iterator[FlowProgress]:

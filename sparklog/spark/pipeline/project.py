@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from sparklog.core.bounded_json import parse_json
 from sparklog.core.errors import InvalidConfig, InvalidRequest, Unavailable
 from sparklog.core.topic_names import check_topic_name
 from sparklog.spark.access.log_options import parse_root
@@ -25,6 +26,8 @@ from sparklog.spark.access.log_options import parse_root
 SPEC_NAMES: Final = ("spark-pipeline.yml", "spark-pipeline.yaml")
 SPEC_BYTES_MAX: Final = 1 << 20
 LOCK_NAME: Final = ".sparklog-run"
+SINKS_NAME: Final = ".sparklog-sinks.json"
+SINKS_BYTES_MAX: Final = 1 << 20
 EXTRA: Final = "pip install 'sparklog[pipelines]'"
 _SQL_NAME: Final = re.compile(r"[A-Za-z_]\w*")
 
@@ -99,6 +102,20 @@ class PipelineProject:
     def spec(self) -> Path:
         """Return the path of the spec."""
         return _spec_in(self.folder)
+
+    def sinks(self) -> Mapping[str, str]:
+        """Return the sinks of the last update that write to a log, with the roots of their logs.
+
+        Raises:
+            DataCorrupt, InvalidRequest: the note of the update is damaged.
+        """
+        path = self.folder / SINKS_NAME
+        try:
+            with path.open("rb") as note:
+                found = parse_json(note.read(SINKS_BYTES_MAX), "note of a pipeline's sinks")
+        except FileNotFoundError:
+            return {}
+        return _texts(found, path)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -193,7 +210,7 @@ def _texts(given: Any, path: Path) -> dict[str, str]:
     if given is None:
         return {}
     if not isinstance(given, dict) or not all(isinstance(v, str) for v in given.values()):
-        raise InvalidRequest(f"configuration takes texts; put numbers in quotes. file={path}")
+        raise InvalidRequest(f"names and settings take texts. file={path}")
     return {str(name): value for name, value in given.items()}
 
 

@@ -14,21 +14,19 @@ import contextlib
 import importlib.util
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from sparklog.core.bounded_json import parse_json
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
-from sparklog.core.errors import InvalidConfig, Unavailable
-from sparklog.spark.jobs.arguments import JobParser, add_log_options
+from sparklog.core.errors import InvalidConfig
 from sparklog.spark.jobs.jars import DELTA_CATALOG, delta_conf
 from sparklog.spark.jobs.job import OpenSession
 from sparklog.spark.jobs.progress import JobProgress
@@ -39,7 +37,9 @@ LIBRARIES: Final = ("grpc", "grpc_status", "google.rpc", "zstandard", "yaml")
 TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - a name, no token
 MODE_VARIABLE: Final = "SPARK_CONNECT_MODE_ENABLED"
 POLL_S: Final = 0.2
-OUTPUT_LENGTH_MAX: Final = 2000
+PARENT_VARIABLE: Final = "SPARKLOG_PIPELINE_PARENT"
+"""Id of the process with which the run ends; unset: it ends by itself."""
+ORPHANED: Final = 86
 
 _COMPLETED: Final = " has COMPLETED."
 
@@ -86,42 +86,6 @@ class PipelineReport:
         return json.dumps(document, separators=(",", ":"))
 
 
-def parse_pipeline(argv: Sequence[str]) -> PipelineJob:
-    """Return the job that the words of a schedule describe."""
-    parser = JobParser(
-        "pipeline", "Update the tables and topics of a pipeline.", "example: /srv/pipelines/orders"
-    )
-    parser.add_argument("folder", type=Path, help="the project's folder; its files name the log")
-    add_log_options(parser)
-    return parser.parsed(argv, lambda given: PipelineJob(given.folder, json=given.json))
-
-
-def pipeline(job: PipelineJob, open_session: OpenSession, progress: JobProgress) -> PipelineReport:
-    """Run a scheduled pipeline in an application of its own, beside the one that serves.
-
-    Settings of a pipeline are those of a whole application, and its failures then harm no broker.
-
-    Raises:
-        Unavailable: it failed; the message is its own.
-    """
-    project = read_project(job.folder)
-    progress.start()
-    command = [sys.executable, "-m", "sparklog.cli", "pipeline", "run", str(project.folder)]
-    done = subprocess.run(  # noqa: S603 - our own program
-        [*command, "--json"], capture_output=True, text=True, check=False, env=_own_environment()
-    )
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-        raise Unavailable(
-            f"the pipeline failed: {last[0][:OUTPUT_LENGTH_MAX]} folder={project.folder} "
-            f"exit_code={done.returncode}"
-        )
-    found = parse_json(done.stdout, "report of a pipeline")
-    return PipelineReport(
-        project.name, int(found["updates"]), int(found["flows"]), progress.elapsed_s()
-    )
-
-
 def run_pipeline(
     job: PipelineJob, open_session: OpenSession, progress: JobProgress
 ) -> PipelineReport:
@@ -132,6 +96,7 @@ def run_pipeline(
         Unavailable: another process runs it. PySparkException: a definition, or a flow.
     """
     check_libraries()
+    _end_with_parent()
     project = read_project(job.folder)
     updates = flows = 0
     with project.locked(), _token():
@@ -212,17 +177,18 @@ def update(
         PySparkException: a definition is wrong, or a flow failed.
     """
     from pyspark.pipelines import cli, spark_connect_pipeline  # noqa: PLC0415 - of Connect
-    from pyspark.pipelines.spark_connect_graph_element_registry import (  # noqa: PLC0415
-        SparkConnectGraphElementRegistry,
-    )
+
+    from sparklog.spark.pipeline.sinks import SinkNotes, keep_sinks  # noqa: PLC0415
 
     spec = cli.load_pipeline_spec(project.spec)
     graph = spark_connect_pipeline.create_dataflow_graph(
         session, spec.catalog, spec.database, dict(spec.configuration)
     )
-    elements = SparkConnectGraphElementRegistry(session, graph)
+    elements = SinkNotes(session, graph)
     with contextlib.redirect_stdout(sys.stderr):  # where the definitions print, too
         cli.register_definitions(project.spec, elements, spec, session, graph)
+    if not job.dry_run:
+        keep_sinks(project.folder, elements.roots)
     events = spark_connect_pipeline.start_run(
         session,
         graph,
@@ -250,6 +216,20 @@ def _wait(until_s: float, request: StopRequest) -> None:
         SYSTEM_CLOCK.sleep_s(min(left_s, POLL_S))
 
 
+def _end_with_parent() -> None:
+    """Have this process end when the one that started it for a schedule is gone."""
+    given = os.environ.get(PARENT_VARIABLE)  # noqa: TID251 - this is the edge
+    if given is None:
+        return
+
+    def watch() -> None:
+        while str(os.getppid()) == given:
+            SYSTEM_CLOCK.sleep_s(POLL_S)
+        os._exit(ORPHANED)  # its JVM follows, and its last batch is repeated (PIPELINE-1)
+
+    Thread(target=watch, name="sparklog-parent", daemon=True).start()
+
+
 def _token() -> contextlib.AbstractContextManager[None]:
     """Give the JVM and this process a token in their environment, which other users do not see."""
     given = os.environ.get(TOKEN_VARIABLE)  # noqa: TID251 - this is the edge
@@ -269,9 +249,3 @@ def _variable(name: str, value: str) -> Iterator[None]:
             environment.pop(name, None)
         else:
             environment[name] = before
-
-
-def _own_environment() -> Mapping[str, str]:
-    """Return the environment without the variables by which Spark ties a process to another JVM."""
-    environment = os.environ  # noqa: TID251 - this is the edge
-    return {name: v for name, v in environment.items() if not name.startswith("PYSPARK_GATEWAY")}

@@ -21,7 +21,7 @@ Body = Callable[[Any, Any, JobProgress], Any]
 _MODULES: Mapping[str, tuple[str, str]] = {
     "compact": ("sparklog.spark.jobs.compact", "sparklog.spark.jobs.compact"),
     "materialize": ("sparklog.spark.materialize.arguments", "sparklog.spark.materialize.job"),
-    "pipeline": ("sparklog.spark.pipeline.run", "sparklog.spark.pipeline.run"),
+    "pipeline": ("sparklog.spark.pipeline.scheduled", "sparklog.spark.pipeline.scheduled"),
     "retain": ("sparklog.spark.jobs.retain", "sparklog.spark.jobs.retain"),
     "verify": ("sparklog.spark.jobs.verify", "sparklog.spark.jobs.verify"),
 }

@@ -130,6 +130,8 @@ class PoolSession:
         self._spark = spark
         self._run_id = run_id
         self._description = description
+        self.ending = False
+        """True once the application ends, so that a run elsewhere ends, too."""
 
     def __call__(self, conf: Mapping[str, str]) -> SparkSession:
         """Return a session with some settings; those of the whole application stay as they are."""
@@ -141,6 +143,11 @@ class PoolSession:
             if session.conf.isModifiable(key):
                 session.conf.set(key, value)
         return session
+
+    def end(self) -> None:
+        """End the run with the application."""
+        self.ending = True
+        self.cancel()
 
     def cancel(self) -> None:
         """End what runs of it in Spark."""

@@ -277,7 +277,10 @@ class ScheduledJobs:
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
                 return False
-            self.cut_short()  # again and again: a run may be between two of Spark's jobs
+            with self._lock:
+                sessions = list(self._sessions.values())
+            for session in sessions:
+                session.end()  # again and again: a run may be between two of Spark's jobs
             for worker in self._workers:
                 worker.join(min(CANCEL_EVERY_S, left_s) / len(self._workers))
         return True
