@@ -126,7 +126,7 @@ def test_offsets_move_after_their_plan_was_shown(
     cluster: SparklogCluster, url: str, page: Page
 ) -> None:
     opened(page, f"{url}/groups/readers")
-    page.get_by_label("To", exact=True).select_option("earliest")
+    page.locator("select[name=to]").select_option("earliest")
     page.get_by_role("button", name="Show what would change").click()
     page.wait_for_selector(".plan")
     assert "Nothing has changed yet" in (page.text_content(".plan") or "")
@@ -149,8 +149,8 @@ def test_quota_is_set_and_removed_by_forms(cluster: SparklogCluster, url: str, p
     opened(page, f"{url}/users")
     unfold(page, "Set a quota")
     page.get_by_label("Client id").fill("reports")
-    page.get_by_label("Quota", exact=True).select_option("consumer_byte_rate")
-    page.get_by_label("Limit", exact=True).fill("1048576")
+    page.locator("select[name=name]").select_option("consumer_byte_rate")
+    page.locator("input[name=value]").fill("1048576")
     page.get_by_role("button", name="Set", exact=True).click()
     page.wait_for_selector(".done")
     with Admin(cluster.bootstrap_servers) as admin:
