@@ -34,7 +34,9 @@
       const width = () => Math.max(240, figure.clientWidth - 16);
       const plot = new uPlot({
         width: width(), height: 180, cursor: { y: false }, legend: { live: true },
-        scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+        // Samples of one moment alone would have axes of years.
+        scales: { x: { range: (_, low, high) => (high - low < 30 ? [low - 15, high + 15] : [low, high]) },
+          y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
         axes: [axis, { ...axis, size: 70 }],
         series: [
           { label: "Time", value: (_, at) => (at == null ? "–" : zone.format(new Date(at * 1000))) },
@@ -272,6 +274,14 @@
   document.addEventListener("htmx:beforeSwap", (event) => {
     if (event.detail.shouldSwap) trouble("");
   });
+
+  // On a phone the navigation is one line that scrolls: show the current page's link in its middle.
+  const here = $(".side nav a[aria-current]");
+  if (here) {
+    const list = here.closest("ul");
+    const [link, line] = [here.getBoundingClientRect(), list.getBoundingClientRect()];
+    list.scrollLeft += link.left - line.left - (line.width - link.width) / 2;
+  }
 
   prepare(document);
   document.addEventListener("htmx:afterSettle", () => prepare(document));
