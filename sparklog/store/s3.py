@@ -8,6 +8,7 @@ is UNKNOWN: the caller reads back, which costs less than sending the object agai
 from __future__ import annotations
 
 import io
+import os
 import weakref
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator
@@ -227,8 +228,38 @@ def _crc32c(data: Data) -> str:
     return b64encode(crc32c(data).to_bytes(4, "big")).decode()
 
 
+class _Body(io.BytesIO):
+    """Reads a large body where it lies.
+
+    A plain `BytesIO` is copied as a whole when its buffer is asked for, as aiohttp does. For 64 MiB
+    that holds up every thread of the process for 45 ms.
+    """
+
+    def __init__(self, data: Data) -> None:
+        super().__init__()
+        self._view = memoryview(data).cast("B")
+        self._at = 0
+
+    def getbuffer(self) -> memoryview:
+        return self._view[:]  # the caller releases it
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        end = len(self._view) if size is None or size < 0 else self._at + size
+        read = bytes(self._view[self._at : end])
+        self._at += len(read)
+        return read
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: len(self._view)}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+
 def _body(data: Data) -> bytes | io.BytesIO:
-    return bytes(data) if len(data) <= _PLAIN_BODY_BYTES_MAX else io.BytesIO(data)
+    return bytes(data) if len(data) <= _PLAIN_BODY_BYTES_MAX else _Body(data)
 
 
 def _milliseconds(found: dict[str, Any]) -> int:
