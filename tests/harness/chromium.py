@@ -20,6 +20,8 @@ MODES: tuple[dict[str, Any], ...] = (
     {"color_scheme": "light", "viewport": {"width": 390, "height": 844}},
     {"color_scheme": "light", "viewport": {"width": 640, "height": 450}},  # 200 % zoom of the first
 )
+PATIENCE_MS = 150_000
+"""On a busy machine a screenshot takes longer than the 30 s of the library."""
 MODE_NAMES = ("light", "dark", "phone", "zoomed")
 
 
@@ -69,6 +71,7 @@ def check_pages(
 ) -> None:
     """Open pages in a mode, leave screenshots in a folder, and check that no page has a fault."""
     context = chromium.new_context(**mode, bypass_csp=True)
+    context.set_default_timeout(PATIENCE_MS)
     for number, address in enumerate(addresses):
         page = context.new_page()
         opened(page, address)
