@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import sys
 from typing import Any
@@ -74,5 +75,7 @@ def _refuse_other_machines(event: str, args: tuple[Any, ...]) -> None:
         raise AssertionError(f"a test opened a connection to another machine: {address}")
 
 
+# A shell's background jobs ignore interrupts, and so would all processes that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.addaudithook(_refuse_other_machines)
 start_java_quickly()

@@ -122,15 +122,19 @@ def test_options_that_contradict_each_other_are_refused(filled: Cli, words: list
 
 def test_an_interrupt_stops_a_query_at_once(filled: Cli) -> None:
     endless = "select count(*) from range(1000000000000) t(i) where i % 7 = 3"
-    command = [sys.executable, "-c", "from sparklog.cli.main import main; raise SystemExit(main())"]
-    running = subprocess.Popen(
-        [*command, "sql", endless], env={**os.environ, "SPARKLOG_ROOT": filled.root}
-    )
-    eventually(
-        lambda: processor_seconds(running.pid) > STARTED_CPU_S, "the query runs", START_TIMEOUT_S
-    )
-    running.send_signal(signal.SIGINT)
-    assert running.wait(timeout=20) == 130
+    program = "from sparklog.cli.main import main; raise SystemExit(main())"
+    command = [sys.executable, "-c", program, "sql", endless]
+    environment = {**os.environ, "SPARKLOG_ROOT": filled.root}
+    with subprocess.Popen(command, env=environment) as running:
+        try:
+            eventually(
+                lambda: processor_seconds(running.pid) > STARTED_CPU_S,
+                "the query runs", START_TIMEOUT_S,
+            )  # fmt: skip
+            running.send_signal(signal.SIGINT)
+            assert running.wait(timeout=20) == 130
+        finally:
+            running.kill()
 
 
 def test_newest_value_of_a_key_is_printed(filled: Cli, log: Log) -> None:
