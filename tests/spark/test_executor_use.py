@@ -56,7 +56,7 @@ def until_file(path: Path) -> Callable[[int], int]:
     def wait(number: int) -> int:
         path.with_name(f"began-{number}").touch()
         while not path.exists():
-            SYSTEM_CLOCK.sleep_s(0.05)
+            SYSTEM_CLOCK.sleep_s(0.05)  # files send no notice
         return number
 
     return wait

@@ -23,7 +23,7 @@ from sparklog.core.errors import DataCorrupt, InvalidRequest, OffsetOutOfRange
 from sparklog.core.types import OffsetRange
 
 if TYPE_CHECKING:
-    from sparklog.registry.protobuf_reading import ProtobufReading
+    from sparklog.registry.protobuf_message import ProtobufReading
 
 APP_ID: Final = "sparklog-materialize"
 """Delta's txnAppId: one table has one job, independent of the job's name or machine."""

@@ -1,7 +1,7 @@
 """Framed values of Protobuf as columns of Spark.
 
 Spark's own `from_protobuf` needs a jar that does not resolve. So Python reads the values, column by
-column (`registry.protobuf_reading`).
+column (`registry.protobuf_message`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from sparklog.core.errors import InvalidRequest
-from sparklog.registry.protobuf_reading import ProtobufReading, read_messages
+from sparklog.registry.protobuf_message import ProtobufReading, read_messages
 
 VALUE_FIELDS: Final = "fields"
 REASON: Final = "reason"

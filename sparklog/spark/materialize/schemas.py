@@ -29,7 +29,7 @@ from sparklog.registry.model.schema import JSON as JSON_TYPE
 from sparklog.registry.model.schema import PROTOBUF as PROTOBUF_TYPE
 from sparklog.registry.model.schema import SubjectVersion
 from sparklog.registry.model.subjects import checked_subject
-from sparklog.registry.protobuf_reading import (
+from sparklog.registry.protobuf_message import (
     VersionPath,
     only_message,
     path_of,

@@ -9,11 +9,11 @@ The same broker claims a whole executor again once there is one without a task.
 
 Pure: what Spark has is an argument, the broker to start again is the answer.
 
-SLOT-SHARING-1: A broker that gets no whole executor in `SHARE_AFTER_S` takes one slot, if another
+SHARED-SLOTS-1: A broker that gets no whole executor in `SHARE_AFTER_S` takes one slot, if another
     executor than those of the other brokers is there.
-SLOT-SHARING-2: A query that has no task in `SHARE_AFTER_S`, because brokers hold every slot, gets
+SHARED-SLOTS-2: A query that has no task in `SHARE_AFTER_S`, because brokers hold every slot, gets
     slots beside one broker.
-SLOT-SHARING-3: No broker starts again for this within `STEADY_S` of the last time.
+SHARED-SLOTS-3: No broker starts again for this within `STEADY_S` of the last time.
 """
 
 from __future__ import annotations

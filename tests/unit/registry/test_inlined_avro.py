@@ -36,7 +36,7 @@ VALUE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_an_inlined_schema_reads_what_the_referring_one_wrote() -> None:
+def test_an_inlined_schema_reads_values_of_the_referring_one() -> None:
     text = inlined_avro(json.dumps(ORDER), [json.dumps(ADDRESS), json.dumps(PLAIN)])
     names: dict[str, Any] = {}
     for one in (ADDRESS, PLAIN):

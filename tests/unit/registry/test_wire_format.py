@@ -125,10 +125,10 @@ def test_versions_of_a_schema_decode_into_one_shape(registry: SchemaRegistry) ->
 
 
 def test_a_schema_that_the_library_refuses_is_a_reason(registry: SchemaRegistry) -> None:
-    register(registry, '{"type":"enum","name":"Kind","symbols":["X"]}')
+    kind = register(registry, '{"type":"enum","name":"Kind","symbols":["X"]}')
     # Java finds a name without a namespace from inside one, and fastavro does not.
     text = '{"type":"record","name":"a.R","fields":[{"name":"k","type":"Kind"}]}'
-    references = [{"name": "Kind", "subject": "s", "version": 1}]
+    references = [{"name": "Kind", "subject": kind.subject, "version": kind.version}]
     candidate = registry.candidate("odd", read_content({"schema": text, "references": references}))
     made = registry.change(lambda state, parsed: decisions.register(state, candidate, parsed))
     values = pa.array([framed(made.schema_id, b"\0")], pa.binary())

@@ -230,5 +230,7 @@ def test_schemas_that_refer_to_others_give_columns() -> None:
             other.partition(topic, 0).append([batch(list(getattr(values, topic)))])
             found = rows(other, f"select id, \"to\"->>'city', phase from registry.{topic}")
             assert found == [(1, "Oslo", None), (2, "Lima", "paid")], topic
-        found = rows(other, "select notes->>'$[0].text', at from registry.protobuf where id = 1")
+        found = rows(
+            other, "select notes->>'$[0].text', \"at\" from registry.protobuf where id = 1"
+        )
         assert found == [("x", datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))]

@@ -9,7 +9,7 @@ import pytest
 
 from sparklog.core.errors import InvalidRequest
 from sparklog.registry.formats.protobuf import parse_protobuf
-from sparklog.registry.protobuf_reading import (
+from sparklog.registry.protobuf_message import (
     NO_SCHEMA,
     OTHER_MESSAGE,
     UNREADABLE,
