@@ -117,6 +117,11 @@ class SparklogCluster:
                 log = self.log_file.read_text(errors="replace")[-3000:]
                 raise AssertionError(f"no {event} {fields}: {self.seen[-10:]} log={log}")
 
+    def first(self, event: str) -> Event:
+        """Return the first event of a kind, which came already or is to come."""
+        came = (one for one in self.seen if one["event"] == event)
+        return next(came, None) or self.until(event)
+
     def rest(self) -> list[Event]:
         """Wait for the launcher's end, and return the events until then."""
         self.process.wait(DEADLINE_S)

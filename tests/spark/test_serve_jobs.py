@@ -64,7 +64,7 @@ def test_missed_jobs_run_once_in_the_application_and_again_in_none(
     known("compaction")
     known("retention")
     with SparklogCluster(tmp_path / "first", program=program, root=log_root) as first:
-        page = next(one["metrics"] for one in first.seen if one["event"] == "jobs")
+        page = first.first("jobs")["metrics"]
         done = {first.until("job", outcome=DONE)["job"] for _ in range(2)}
         with urlopen(page) as answer:
             metrics = answer.read().decode()

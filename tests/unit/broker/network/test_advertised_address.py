@@ -31,7 +31,8 @@ class Identity:
 
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
-        self.authorization = Authorization(parse_broker_configs({}))
+        self.config = parse_broker_configs({})
+        self.authorization = Authorization(self.config)
         self.metadata = Metadata()
 
 
