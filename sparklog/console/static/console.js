@@ -155,7 +155,7 @@
       skipped += found.skipped;
       arrived += found.records.length;
       const rows = document.createDocumentFragment();
-      for (const one of found.records.reverse()) rows.append(recordRow(one, button.dataset.at));
+      for (const one of found.records.slice(-ROWS_SHOWN).reverse()) rows.append(recordRow(one, button.dataset.at));
       body.prepend(rows);
       while (body.rows.length > ROWS_SHOWN) body.lastElementChild.remove();
       const none = $("#no-records");
