@@ -45,7 +45,6 @@ pytestmark = pytest.mark.soak
 Opens = Callable[..., Browser]
 
 PAGE_S = 1.0
-FROZEN_S = 5.0
 MINUTES = 10
 RATE = 1000
 
@@ -173,7 +172,7 @@ def test_live_tail_holds_its_memory_for_ten_minutes(chromium: Chromium, tmp_path
         assert words.startswith("Live:")
         assert seen > 0.8 * RATE * MINUTES * 60
         assert rows <= 300
-        assert slowest < FROZEN_S
+        assert slowest < PAGE_S
         assert sizes[-1] < 1.1 * sizes[2]
         assert heaps[-1] < 1.5 * heaps[2]
 
