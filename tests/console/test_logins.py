@@ -8,7 +8,6 @@ from sparklog.cluster.log import open_log
 from sparklog.console.resources import ConsoleRole
 from sparklog.console.root_view import RootView
 from sparklog.console.sessions import BrokerLogins
-from sparklog.core.config.broker import STANDARD_AUTHORIZER
 from sparklog.security.acls import (
     AclBinding,
     AclOperation,
@@ -19,22 +18,7 @@ from sparklog.security.acls import (
 from sparklog.security.principal import Principal
 from sparklog.testing.cluster import SparklogCluster
 from tests.harness.console_browser import Browser, browser_of, ended
-
-SETTINGS = {
-    "listeners": "LOGIN://127.0.0.1:0",
-    "listener.security.protocol.map": "LOGIN:SASL_PLAINTEXT",
-    "inter.broker.listener.name": "LOGIN",
-    "sasl.enabled.mechanisms": "SCRAM-SHA-512",
-    "authorizer.class.name": STANDARD_AUTHORIZER,
-    "super.users": "User:root",
-    "connection.failed.authentication.delay.ms": "0",
-}
-ROOT_LOGIN = {
-    "security.protocol": "SASL_PLAINTEXT",
-    "sasl.mechanism": "SCRAM-SHA-512",
-    "sasl.username": "root",
-    "sasl.password": "root-secret",
-}
+from tests.harness.login_listener import ROOT_LOGIN, SETTINGS
 
 
 def may(operation: AclOperation, topic: str) -> AclBinding:

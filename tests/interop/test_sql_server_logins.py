@@ -9,7 +9,6 @@ import httpx2 as httpx
 import pytest
 
 from sparklog.cluster.log import open_log
-from sparklog.core.config.broker import STANDARD_AUTHORIZER
 from sparklog.core.topic_names import SCHEMAS_TOPIC
 from sparklog.security.acls import (
     AclBinding,
@@ -21,24 +20,10 @@ from sparklog.security.acls import (
 )
 from sparklog.security.principal import Principal
 from sparklog.testing.cluster import SparklogCluster
+from tests.harness.login_listener import ROOT_LOGIN, SETTINGS
 from tests.harness.registry_process import ServingProcess
 from tests.harness.waiting import eventually
 
-SETTINGS = {
-    "listeners": "LOGIN://127.0.0.1:0",
-    "listener.security.protocol.map": "LOGIN:SASL_PLAINTEXT",
-    "inter.broker.listener.name": "LOGIN",
-    "sasl.enabled.mechanisms": "SCRAM-SHA-512",
-    "authorizer.class.name": STANDARD_AUTHORIZER,
-    "super.users": "User:root",
-    "connection.failed.authentication.delay.ms": "0",
-}
-ROOT_LOGIN = {
-    "security.protocol": "SASL_PLAINTEXT",
-    "sasl.mechanism": "SCRAM-SHA-512",
-    "sasl.username": "root",
-    "sasl.password": "root-secret",
-}
 ANN, ROOT = ("ann", "ann-secret"), ("root", "root-secret")
 HIDDEN = "payments"
 
