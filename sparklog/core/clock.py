@@ -43,6 +43,11 @@ def processor_s() -> float:
     return time.process_time()
 
 
+def thread_s() -> float:
+    """Return the processor time of the calling thread in seconds."""
+    return time.thread_time()
+
+
 class ManualClock:
     """A clock that only `sleep_s` moves. For tests and simulation."""
 

@@ -5,7 +5,7 @@ none larger than `sasl.server.max.receive.size`. Each waits for the answer to th
 
   CLIENT-LOGIN-1: no other request is decoded, and no handler runs, before the login is complete
   CLIENT-LOGIN-2: after a failed login the client gets the answer, and the connection ends a little
-      later
+      later. A login that was not checked gets no answer, so its client tries again
   CLIENT-LOGIN-3: a client that logs in again has time to read the answers to its requests before
 
 Source: KIP-43, KIP-152, KIP-368.
@@ -22,7 +22,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from sparklog.broker.network.login import BROKER_USER, ListenerLogin
-from sparklog.broker.network.login_checks import LoginChecks
+from sparklog.broker.network.login_checks import CheckedClient, LoginChecks, NotChecked
 from sparklog.core.errors import InvalidRequest, SparklogError
 from sparklog.protocol.api_keys import LABELS, Api
 from sparklog.protocol.messages.builder import ResponseBuilder
@@ -50,7 +50,8 @@ class LoginAnswer:
     token: bytes = b""
     """A token without a header, where the client sends such."""
     fault: str = ""
-    """The reason for which the connection ends after this answer; it is for the log."""
+    """The reason for which the connection ends after this answer; it is for the log. Without a
+    response and a token, the connection ends without an answer."""
 
 
 class ClientLogin:
@@ -60,6 +61,7 @@ class ClientLogin:
         """Expect a login at a listener."""
         self._login = login
         self._checks = checks
+        self._client = CheckedClient("")
         self._authenticator = SaslAuthenticator({}, unlimited=frozenset({BROKER_USER}))
         self.principal: Principal | None = None
         """The user, once logged in."""
@@ -128,6 +130,10 @@ class ClientLogin:
         """
         self._authenticator.api_versions(supported=supported)
 
+    def client_left(self) -> None:
+        """End the wait for a check: the connection is lost."""
+        self._checks.leave(self._client)
+
     async def answer(self, api: int, request: Any, host: str) -> LoginAnswer:
         """Answer SaslHandshake or SaslAuthenticate of a client's address.
 
@@ -136,7 +142,11 @@ class ClientLogin:
         if api == Api.SASL_HANDSHAKE:
             return await self._handshake(request)
         raw = isinstance(request, bytes)
-        reply = await self._authenticated(request if raw else request.auth_bytes, host)
+        self._client.host = host
+        try:
+            reply = await self._authenticated(request if raw else request.auth_bytes)
+        except NotChecked as error:
+            return LoginAnswer(fault=str(error))
         fault = reply.reason if reply.error is not None else ""
         if raw:
             return LoginAnswer(token=reply.token, fault=fault)
@@ -163,20 +173,21 @@ class ClientLogin:
         )
         return LoginAnswer(response, fault=str(reply.error) if reply.close else "")
 
-    async def _authenticated(self, token: bytes, host: str) -> TokenReply:
+    async def _authenticated(self, token: bytes) -> TokenReply:
         now_ms = self._login.clock.now_ms()
         authenticator = self._authenticator
         authenticator.max_reauth_ms = self._login.max_reauth_ms(authenticator.mechanism)
         reply = authenticator.authenticate(token, now_ms)
         if isinstance(reply, Check):
             try:
-                result = await self._checks.run(host, reply.run)
+                result = await self._checks.run(self._client, reply)
             except SaslFailure as failure:
                 reply = authenticator.checked(failure, now_ms)
             else:
                 reply = authenticator.checked(result, now_ms)
         if reply.complete and authenticator.name is not None:
             self.principal = Principal(USER, authenticator.name)
+            self._checks.logged_in(self._client)
         return reply
 
 

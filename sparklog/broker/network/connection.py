@@ -191,6 +191,8 @@ class Connection(asyncio.Protocol):
             self._throttled.cancel()
         if self._frame_timer is not None:
             self._frame_is_here(self._frame_timer)
+        if self._login is not None:
+            self._login.client_left()
         claimed, self._claimed = self._claimed, 0
         for exchange in self._exchanges:
             if exchange.task is not None and exchange.header.api_key == Api.FETCH:

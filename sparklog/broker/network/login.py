@@ -95,6 +95,8 @@ class ListenerLogin:
         self._seen: tuple[ScramCredentials, str] = ({}, "")
         """The users and the secret that `_users` is made of."""
         self._static_users: Mapping[str, str] = {}
+        self._secret = tools.entropy.random_bytes(32)
+        """Keys the hashes of passwords that were checked."""
         self.receive_bytes_max = config.whole(self._name("sasl.server.max.receive.size"))
         """Largest request before a client has logged in, in bytes."""
         self.failure_delay_s = config.whole("connection.failed.authentication.delay.ms") / 1000
@@ -122,7 +124,7 @@ class ListenerLogin:
             if name in SCRAM_NAMES:
                 makers[name] = partial(self._scram, SCRAM_NAMES[name], users, tokens)
             elif name == PLAIN:
-                makers[name] = partial(PlainServer, users, self._static_users)
+                makers[name] = partial(PlainServer, users, self._static_users, self._secret)
             elif name == GSSAPI and self._kerberos is not None:
                 makers[name] = self._kerberos.exchange
             elif self.token_keys is not None:

@@ -177,12 +177,28 @@ class CredentialStore:
         """Return a user's credential, or None."""
         return self.users.get(name, {}).get(mechanism)
 
+    def find_any(self, name: str) -> tuple[ScramMechanism, ScramCredential, bool]:
+        """Return a credential that a password can be compared with, and whether it is a user's.
+
+        A name that is no user has a decoy. It costs as much time as the credential of most users.
+        """
+        known = self.users.get(name, {})
+        mechanism = next((one for one in ScramMechanism if one in known), self._usual_mechanism)
+        decoy = self.decoy(mechanism, name)
+        return mechanism, known.get(mechanism, decoy), mechanism in known
+
     def decoy(self, mechanism: ScramMechanism, name: str) -> ScramCredential:
         """Return a credential that no password proves, with a salt that stays the same."""
         key = b"decoy %d " % mechanism + name.encode()
         salt = _salt(int.from_bytes(hmac.digest(self.secret, b"salt " + key, "sha512")))
         keys = hmac.digest(self.secret, b"keys " + key, "sha512")[: mechanism.key_bytes]
         return ScramCredential(salt, keys, keys, self._usual_iterations[mechanism])
+
+    @cached_property
+    def _usual_mechanism(self) -> ScramMechanism:
+        """The mechanism that the passwords of most users are compared by."""
+        firsts = Counter(min(credentials) for credentials in self.users.values() if credentials)
+        return firsts.most_common(1)[0][0] if firsts else ScramMechanism.SHA_256
 
     @cached_property
     def _usual_iterations(self) -> dict[ScramMechanism, int]:

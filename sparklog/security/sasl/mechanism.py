@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from sparklog.core.errors import SparklogError
@@ -48,6 +48,8 @@ class Check:
     """
 
     run: Callable[[], Step]
+    key: bytes = field(default=b"", repr=False)
+    """Checks of one key have one result; empty if the result is of this exchange only."""
 
 
 class SaslServer(Protocol):

@@ -1,7 +1,8 @@
 """PLAIN: user name and password in clear text. Source: RFC 4616, KIP-43.
 
 The password is compared with the users' SCRAM credentials, so PLAIN and SCRAM have one user store.
-Users of a `plain.sasl.jaas.config` are static users of one broker; they come first.
+Users of a `plain.sasl.jaas.config` are static users of one broker; they come first. The time of a
+wrong login shows neither whether the user exists nor of which kind it is.
 """
 
 from __future__ import annotations
@@ -9,21 +10,24 @@ from __future__ import annotations
 import hmac
 from collections.abc import Mapping
 
-from sparklog.security.sasl.credentials import (
-    PASSWORD_BYTES_MAX,
-    CredentialStore,
-    ScramMechanism,
-)
+from sparklog.security.sasl.credentials import PASSWORD_BYTES_MAX, CredentialStore
 from sparklog.security.sasl.mechanism import Authenticated, Check, SaslFailure, Step
 
 
 class PlainServer:
     """The server side of one exchange, which is a single message."""
 
-    def __init__(self, credentials: CredentialStore, static_users: Mapping[str, str]) -> None:
-        """Authenticate by `credentials`, and by the passwords of `static_users`."""
+    def __init__(
+        self, credentials: CredentialStore, static_users: Mapping[str, str], secret: bytes
+    ) -> None:
+        """Authenticate by `credentials`, and by the passwords of `static_users`.
+
+        `secret` is of this process and at random. It keys the hashes by which the process
+        recognizes a password that it has checked before.
+        """
         self._credentials = credentials
         self._static_users = static_users
+        self._secret = secret
 
     def evaluate(self, token: bytes, now_ms: int) -> Step | Check:
         """Return a check of the password, or the last step for a static user.
@@ -33,27 +37,21 @@ class PlainServer:
         """
         user, password = _user_and_password(token)
         static = self._static_users.get(user)
-        if static is not None:
-            if not hmac.compare_digest(static.encode(), password.encode()):
-                raise _wrong_password(user)
+        if static is not None and hmac.compare_digest(static.encode(), password.encode()):
             return Step(b"", Authenticated(user))
-        return Check(lambda: self._verified(user, password))
+        mechanism, credential, known = self._credentials.find_any(user)
+        reason = "wrong password" if known or static is not None else "unknown user"
 
-    def _verified(self, user: str, password: str) -> Step:
-        found = [
-            (mechanism, credential)
-            for mechanism in ScramMechanism
-            if (credential := self._credentials.find(mechanism, user)) is not None
-        ]
-        if not found:
-            # The same work as for a known user, so that the time does not show the difference.
-            mechanism = ScramMechanism.SHA_256
-            self._credentials.decoy(mechanism, user).proves(mechanism, password)
-            raise SaslFailure(f"unknown user. user={user!r} mechanism=PLAIN")
-        mechanism, credential = found[0]
-        if not credential.proves(mechanism, password):
-            raise _wrong_password(user)
-        return Step(b"", Authenticated(user))
+        def verified() -> Step:
+            # Names that are no users, and static ones, cost the same work as users of the log.
+            proved = credential.proves(mechanism, password)
+            if not proved or not known or static is not None:
+                raise SaslFailure(f"{reason}. user={user!r} mechanism=PLAIN")
+            return Step(b"", Authenticated(user))
+
+        # A new password of the user has another stored key, and so another key of the check.
+        compared = bytes((mechanism,)) + credential.stored_key
+        return Check(verified, hmac.digest(self._secret, compared + token, "sha256"))
 
 
 def plain_token(user: str, password: str) -> bytes:
@@ -78,7 +76,3 @@ def _user_and_password(token: bytes) -> tuple[str, str]:
             f"the authorization id differs from the user. user={user!r} authzid={authzid!r}"
         )
     return user, password
-
-
-def _wrong_password(user: str) -> SaslFailure:
-    return SaslFailure(f"wrong password. user={user!r} mechanism=PLAIN")

@@ -14,11 +14,15 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from sparklog.broker.network.broker_client import TcpNetwork
-from sparklog.broker.network.client_login import AGAIN_PAUSE_S
-from sparklog.broker.network.login import BROKER_USER
+from sparklog.broker.network.client_login import AGAIN_PAUSE_S, ClientLogin
+from sparklog.broker.network.listeners import listeners_of
+from sparklog.broker.network.login import BROKER_USER, ListenerLogin, LoginTools
+from sparklog.broker.network.login_checks import LoginChecks
 from sparklog.broker.network.service import FailedLogin
 from sparklog.broker.runtime.environment import Unreachable
+from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.core.config.broker import parse_broker_configs
 from sparklog.core.entropy import SYSTEM_ENTROPY
 from sparklog.core.errors import InvalidConfig
 from sparklog.protocol.api_keys import Api
@@ -27,6 +31,7 @@ from sparklog.protocol.messages.builder import build_request
 from sparklog.security.principal import ANONYMOUS, USER, Principal
 from sparklog.security.sasl.client import SaslLogin, sasl_exchange
 from sparklog.security.sasl.delegation_tokens import DelegationToken, TokenSecrets, password_of
+from sparklog.security.sasl.plain import plain_token
 from tests.harness.secured_server import (
     AUTHORITY,
     IMAGE,
@@ -134,6 +139,39 @@ def test_a_storm_of_wrong_logins_is_one_line_and_leaves_nothing(
     assert 1 + sum(counted) == STORM
     assert len(lines) <= 4
     assert len(audited) == STORM
+
+
+def test_a_client_that_leaves_before_its_check_gets_no_answer() -> None:
+    async def newest() -> MetadataImage:
+        return IMAGE
+
+    async def never(function: object, *arguments: object) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async def story() -> None:
+        config = parse_broker_configs({"node.id": "1", **SASL_PLAIN})
+        tools = LoginTools(newest, SYSTEM_CLOCK, SYSTEM_ENTROPY)
+        listener = ListenerLogin(config, listeners_of(config)[0], tools)
+        checks = LoginChecks(never)  # type: ignore[arg-type]
+        logins = [ClientLogin(listener, checks) for _ in range(2)]
+        token = build_request(Api.SASL_AUTHENTICATE, 1, auth_bytes=plain_token("alice", "guess"))
+        tasks = []
+        for login in logins:
+            chosen = build_request(Api.SASL_HANDSHAKE, 1, mechanism="PLAIN")
+            await login.answer(Api.SASL_HANDSHAKE, chosen, "10.0.0.7")
+            tasks.append(asyncio.create_task(
+                login.answer(Api.SASL_AUTHENTICATE, token, "10.0.0.7")))  # fmt: skip
+        await asyncio.sleep(0)
+        for login in logins:
+            login.client_left()
+        answer = await tasks[1]
+        assert answer.response is None
+        assert answer.token == b""
+        assert answer.fault == "the client left before its login was checked."
+        assert not tasks[0].done()
+        tasks[0].cancel()
+
+    asyncio.run(story())
 
 
 def test_no_request_is_handled_before_the_login(caplog: pytest.LogCaptureFixture) -> None:

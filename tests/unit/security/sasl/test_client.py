@@ -29,7 +29,7 @@ def authenticator() -> SaslAuthenticator:
     """Return a server with every mechanism that needs no keys."""
     return SaslAuthenticator(
         {
-            "PLAIN": lambda: PlainServer(STORE, {}),
+            "PLAIN": lambda: PlainServer(STORE, {}, b"secret of the process"),
             **{
                 m.sasl_name: partial(ScramServer, m, STORE, new_scram_nonce(ENTROPY))
                 for m in ScramMechanism

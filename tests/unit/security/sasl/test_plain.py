@@ -9,6 +9,7 @@ from sparklog.security.sasl.credentials import CredentialStore, ScramMechanism, 
 from sparklog.security.sasl.mechanism import Check, SaslFailure, Step
 from sparklog.security.sasl.plain import PlainServer, plain_token
 
+SECRET = b"of the process"
 STORE = CredentialStore(
     {"alice": {m: new_credential(m, "secret", SeededEntropy(m)) for m in [ScramMechanism.SHA_512]}},
     b"secret of the cluster",
@@ -18,7 +19,7 @@ STORE = CredentialStore(
 def outcome(token: bytes) -> str:
     """Return the user's name, or the reason of the failure."""
     try:
-        step = PlainServer(STORE, {"static": "pass"}).evaluate(token, 0)
+        step = PlainServer(STORE, {"static": "pass"}, SECRET).evaluate(token, 0)
         if isinstance(step, Check):
             step = step.run()
     except SaslFailure as failure:
@@ -39,9 +40,41 @@ def test_a_static_user_logs_in_with_its_password_only() -> None:
 
 
 def test_a_derivation_never_runs_on_the_caller() -> None:
-    server = PlainServer(STORE, {})
+    server = PlainServer(STORE, {}, SECRET)
     assert isinstance(server.evaluate(plain_token("alice", "x"), 0), Check)
     assert isinstance(server.evaluate(plain_token("mallory", "x"), 0), Check)
+
+
+def key(server: PlainServer, user: str, password: str) -> bytes:
+    check = server.evaluate(plain_token(user, password), 0)
+    assert isinstance(check, Check)
+    return check.key
+
+
+def test_the_key_of_a_check_has_user_password_credential_and_process() -> None:
+    first, user = PlainServer(STORE, {}, SECRET), ("alice", "secret")
+    changed = {m: new_credential(m, "secret", SeededEntropy(9)) for m in ScramMechanism}
+    others = {
+        key(first, "alice", "x"),
+        key(first, "bob", "secret"),
+        key(PlainServer(STORE, {}, b"of another process"), *user),
+        key(PlainServer(CredentialStore({"alice": changed}, b"x"), {}, SECRET), *user),
+        key(PlainServer(CredentialStore({}, b"x"), {}, SECRET), *user),
+    }
+    assert key(first, *user) == key(PlainServer(STORE, {}, SECRET), *user)
+    assert len({*others, key(first, *user)}) == 6
+
+
+def test_a_wrong_login_costs_the_same_for_any_name() -> None:
+    server = PlainServer(STORE, {"static": "pass"}, SECRET)
+    for user in ("alice", "static", "mallory"):
+        assert isinstance(server.evaluate(plain_token(user, "x"), 0), Check)
+    mechanism, credential, known = STORE.find_any("alice")
+    assert known
+    for user in ("static", "mallory"):
+        decoy_mechanism, decoy, known = STORE.find_any(user)
+        assert (decoy_mechanism, decoy.iterations) == (mechanism, credential.iterations)
+        assert not known
 
 
 @pytest.mark.parametrize(
