@@ -1,4 +1,9 @@
-"""Wrong logins: a load of other clients beside a thousand wrong logins a second."""
+"""Wrong logins: a load of other clients beside a thousand wrong logins a second.
+
+The programs that guess share the machine with the brokers and the load. So each load also runs
+beside the same guesses at a bare server, which rejects them without a check. The difference is what
+brokers do to their clients for wrong logins.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +11,18 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import sparklog
 from tests.bench.broker.measures.idle import resident_bytes
 from tests.bench.broker.measures.producing import new_topic
-from tests.bench.broker.perf_tools import Produced, produce
+from tests.bench.broker.perf_tools import Paced, produce_paced
 from tests.bench.broker.plan import BrokerPlan
-from tests.bench.broker.wrong_logins import NO_TLS, PLAIN, USER
+from tests.bench.broker.wrong_logins import NO_TLS, PLAIN, REJECTED, UNANSWERED, USER
 from tests.bench.common.clusters import sparklog_cluster
 from tests.bench.common.results import Measure, Results
 from tests.bench.common.side import Side
@@ -30,6 +34,8 @@ from tests.peers.sparklog import LAUNCHER
 GROUP = "beside 1,000 wrong logins a second"
 GUESSES_PER_S = 1000
 LOAD_RECORDS_PER_S = 2_000
+FIRST_S = 3
+"""The load's first seconds, in which its JVM compiles, are not part of the steady figures."""
 TIMES_ALONE = 2.0
 STORMS = (
     ("SCRAM-SHA-512", "CLEAR"),
@@ -42,6 +48,7 @@ SETTINGS = {
     "sparklog.sasl.plain.allow.cleartext": "true",
 }
 MIB = 1 << 20
+PROGRAM = (sys.executable, "-m", "tests.bench.broker.wrong_logins")
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,7 @@ class GuessedSide:
     side: Side
     addresses: dict[str, str]
     authority: Path
+    certificate: Path
 
 
 @contextmanager
@@ -73,77 +81,117 @@ def guessed_cluster(work: Path) -> Iterator[GuessedSide]:
         for name in ("CLEAR", "TLS"):
             found = [broker.at(name) for broker in live]
             addresses[name] = ",".join(f"{one.host}:{one.port}" for one in found if one is not None)
-        yield GuessedSide(side, addresses, authority)
+        yield GuessedSide(side, addresses, authority, store)
 
 
 def measure_logins(one: GuessedSide, plan: BrokerPlan, results: Results) -> None:
     """Measure the latency of a load alone, and beside each kind of wrong logins."""
-    side, shape = one.side, plan.large
+    side = one.side
     topic = new_topic(side, plan.partitions, 3)
-    load = partial(
-        produce,
-        side.bootstrap,
-        topic,
-        LOAD_RECORDS_PER_S * plan.latency_seconds,
-        shape.value_bytes,
-        records_per_s=LOAD_RECORDS_PER_S,
-    )
-    load()  # warms both ends
+    _load(side, topic, plan)  # warms both ends
     for number in range(plan.rounds):
-        alone = load().p99_ms
-        results.add(_measure("p99 of a load alone", "ms"), side.name, alone, number)
+        cpu_s = _cpu_seconds(side.pids())
+        alone = _load(side, topic, plan)
+        results.add(_measure("p99 of a load alone", "ms"), side.name, alone.whole.p99_ms, number)
+        steady = _measure("p99 of a steady load alone", "ms")
+        results.add(steady, side.name, alone.steady.p99_ms, number)
+        cores = (_cpu_seconds(side.pids()) - cpu_s) / plan.latency_seconds
+        results.add(_measure("cores of three brokers alone", "cores"), side.name, cores, number)
         for mechanism, listener in STORMS:
-            _measure_storm(one, load, alone, mechanism, listener, plan, results, number)
+            storm = _Storm(one, topic, plan, mechanism, listener)
+            storm.measure(alone, results, number)
     side.drop(topic)
 
 
-def _measure_storm(
-    one: GuessedSide,
-    load: Callable[[], Produced],
-    alone_ms: float,
-    mechanism: str,
-    listener: str,
-    plan: BrokerPlan,
-    results: Results,
-    number: int,
-) -> None:
-    side, kind = one.side, f"{mechanism}, {listener}"
-    pids = side.pids()
-    cpu_s, memory = _cpu_seconds(pids), resident_bytes(pids)
-    seconds = plan.latency_seconds + 5
-    with ThreadPoolExecutor(1) as pool:
-        guesses = pool.submit(_guess, one, mechanism, listener, seconds)
-        p99_ms = load().p99_ms
-        tried, rejected = guesses.result()
-    results.add(_measure(f"p99 of a load, {kind}", "ms"), side.name, p99_ms, number)
-    target = (CostAtMost(TIMES_ALONE, "x"),)
-    times = Measure(f"p99 of a load, times alone, {kind}", "x", target, GROUP)
-    results.add(times, side.name, p99_ms / alone_ms, number)
-    results.add(_measure(f"logins rejected, {kind}", "1/s"), side.name, rejected / seconds, number)
-    lost = _measure(f"logins without an answer, {kind}", "logins")
-    results.add(lost, side.name, tried - rejected, number)
-    cores = (_cpu_seconds(pids) - cpu_s) / seconds
-    results.add(_measure(f"cores of three brokers, {kind}", "cores"), side.name, cores, number)
-    grown = (resident_bytes(pids) - memory) / MIB
-    results.add(_measure(f"memory grown, {kind}", "MiB"), side.name, grown, number)
+def _load(side: Side, topic: str, plan: BrokerPlan) -> Paced:
+    return produce_paced(
+        side.bootstrap,
+        topic,
+        LOAD_RECORDS_PER_S * plan.latency_seconds,
+        plan.large.value_bytes,
+        records_per_s=LOAD_RECORDS_PER_S,
+        first_records=LOAD_RECORDS_PER_S * FIRST_S,
+    )
+
+
+@dataclass(frozen=True)
+class _Storm:
+    """Wrong logins of one mechanism at one listener, beside a load."""
+
+    one: GuessedSide
+    topic: str
+    plan: BrokerPlan
+    mechanism: str
+    listener: str
+
+    def measure(self, alone: Paced, results: Results, number: int) -> None:
+        """Measure the load beside a bare server, then beside the brokers' listener."""
+        side, kind = self.one.side, f"{self.mechanism}, {self.listener}"
+
+        def add(name: str, unit: str, value: float) -> None:
+            results.add(_measure(f"{name}, {kind}", unit), side.name, value, number)
+
+        with _bare_server(self._certificate) as address:
+            bare, _ = self._beside(address)
+        pids = side.pids()
+        cpu_s, memory = _cpu_seconds(pids), resident_bytes(pids)
+        loaded, tries = self._beside(self.one.addresses[self.listener])
+        add("p99 of a load", "ms", loaded.whole.p99_ms)
+        add("p99 of a load beside a bare server", "ms", bare.whole.p99_ms)
+        add("p99 of a steady load", "ms", loaded.steady.p99_ms)
+        add("p99 of a steady load beside a bare server", "ms", bare.steady.p99_ms)
+        target = (CostAtMost(TIMES_ALONE, "x"),)
+        for than, peer in (("alone", alone), ("beside a bare server", bare)):
+            times = Measure(f"p99 of a load, times {than}, {kind}", "x", target, GROUP)
+            results.add(times, side.name, loaded.whole.p99_ms / peer.whole.p99_ms, number)
+        add("logins rejected", "1/s", tries[REJECTED] / self._seconds)
+        add("logins without an answer", "1/s", tries[UNANSWERED] / self._seconds)
+        add("logins that did not end", "logins",
+            tries["tried"] - tries[REJECTED] - tries[UNANSWERED])  # fmt: skip
+        add("cores of the guesses", "cores", tries["cores"])
+        add("cores of three brokers", "cores", (_cpu_seconds(pids) - cpu_s) / self._seconds)
+        add("memory grown", "MiB", (resident_bytes(pids) - memory) / MIB)
+
+    @property
+    def _seconds(self) -> float:
+        return self.plan.latency_seconds + 5
+
+    @property
+    def _certificate(self) -> str:
+        return str(self.one.certificate) if self.listener == "TLS" else NO_TLS
+
+    def _beside(self, addresses: str) -> tuple[Paced, dict[str, float]]:
+        """Run the load while another process guesses at `addresses`."""
+        authority = str(self.one.authority) if self.listener == "TLS" else NO_TLS
+        words = (addresses, authority, self.mechanism, str(GUESSES_PER_S), str(self._seconds))
+        with ThreadPoolExecutor(1) as pool:
+            guesses = pool.submit(_guess, words)
+            load = _load(self.one.side, self.topic, self.plan)
+            return load, guesses.result()
+
+
+@contextmanager
+def _bare_server(certificate: str) -> Iterator[str]:
+    """Run a server that rejects logins without a check; yields its address."""
+    words = (*PROGRAM, "reject", certificate)
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        yield f"{HOST}:{int(server.stdout.readline())}"
+        server.stdin.close()
 
 
 def _measure(name: str, unit: str) -> Measure:
     return Measure(name, unit, (), GROUP)
 
 
-def _guess(one: GuessedSide, mechanism: str, listener: str, seconds: float) -> tuple[int, int]:
-    """Fail to log in from another process; return the tries and those that were rejected."""
-    authority = str(one.authority) if listener == "TLS" else NO_TLS
-    words = [one.addresses[listener], authority, mechanism, str(GUESSES_PER_S), str(seconds)]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.bench.broker.wrong_logins", *words],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = json.loads(done.stdout)
-    return found["tried"], found["rejected"]
+def _guess(words: Sequence[str]) -> dict[str, float]:
+    """Fail to log in from another process; return its figures."""
+    done = subprocess.run((*PROGRAM, "guess", *words), capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
 
 
 def _cpu_seconds(pids: Sequence[int]) -> float:
