@@ -43,3 +43,8 @@ def test_names_are_escaped_only_when_needed() -> None:
     assert text_of(ESCAPE.encode()) == ESCAPE
     assert text_of(b"\xff") == ESCAPE + "/w=="
     assert text_of((ESCAPE + "/w==").encode()) == ESCAPE + "77+9YmFzZTY0Oi93PT0="
+
+
+def test_texts_of_a_foreign_writer_that_are_no_utf8_are_names() -> None:
+    foreign = pa.array([b"\xff", (ESCAPE + "/w==").encode(), None], pa.binary()).view(pa.string())
+    assert names(foreign).to_pylist() == [b"\xff", b"\xff", None]

@@ -214,6 +214,7 @@ def decode(data: bytes, layout: PartitionLayout, name: str) -> Manifest:
         if (document["topic_id"], document["partition"]) != (layout.topic_id, layout.partition):
             raise DataCorrupt(f"manifest belongs to another partition. object={name}")
         table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+        table.validate(full=True)
         manifest = _manifest(document, table)
     except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise DataCorrupt(

@@ -6,6 +6,9 @@ Positions count from the start of the given view.
 Arrow's own reader needs the whole message in one piece, so it would copy each byte there first.
 `read_columns` leaves uncompressed buffers in place and decompresses the others directly from there.
 
+ARROW-IPC-1: No offset, length or bitmap of a column that `read_columns` returns leads outside its
+    buffers, even if the object was crafted. So compiled code may trust them.
+
 Source: Arrow columnar format, "Encapsulated message format", "Recursive flattening" and "Buffer
 compression"; format/Message.fbs (RecordBatch, BodyCompression).
 """
@@ -239,7 +242,8 @@ def read_columns(
         `wanted`: names of the columns to return.
 
     Raises:
-        ValueError, OSError, pa.ArrowException: this is no record batch of that schema.
+        ValueError, OSError, pa.ArrowException: this is no record batch of that schema, or its
+            arrays claim what their buffers do not hold.
     """
     message = batch_message(meta, 0)
     if message.codec is not None and message.codec not in _CODECS:
@@ -255,11 +259,20 @@ def read_columns(
         stored = list(islice(places, buffer_count(field.type)))
         if field.name in wanted:
             buffers = (_plain(bytes_of(*place), codec) for place in stored)
-            array = _array(field.type, iter(mine), buffers)
-            array.validate()
-            arrays.append(array)
+            array = _array(_of_bytes(field.type), iter(mine), buffers)
+            array.validate(full=True)
+            arrays.append(array.view(field.type))
     fields = [field for field in schema if field.name in wanted]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _of_bytes(kind: pa.DataType) -> pa.DataType:
+    """Return a type with binary for each string, as text need not be UTF-8 to be read."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_of_bytes(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_of_bytes(kind.value_type)))
+    return pa.binary() if pa.types.is_string(kind) else kind
 
 
 def _array(

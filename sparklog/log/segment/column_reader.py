@@ -114,15 +114,14 @@ def decode(
     """Yield the wanted rows and columns of a piece from its fetched ranges (file position, bytes).
 
     Raises:
-        DataCorrupt: a range came back short, or bytes fail their CRC.
+        DataCorrupt: a range came back short, bytes fail their CRC, or columns contradict
+            themselves or the index.
     """
     tables = _load(piece, fetched) if piece.columns else [None] * len(piece.batches)
     for index, loaded in zip(piece.batches, tables, strict=True):
         base = piece.object_base + index.base
         if loaded is not None and "offset" in piece.columns:
-            # Stored offsets are relative in a staged or moved object, hence the difference.
-            shift = piece.object_base - piece.segment.base_offset
-            offsets = loaded.column("offset").to_numpy() + shift
+            offsets = _stored_offsets(piece, index, loaded.column("offset"))
         else:
             offsets = np.arange(base, base + index.rows, dtype=np.int64)
         low, high = np.searchsorted(offsets, (piece.base_offset, piece.end_offset)).tolist()
@@ -133,6 +132,31 @@ def decode(
             for name in columns
         ]
         yield batch_of(arrays, columns, high - low)
+
+
+def _stored_offsets(piece: ColumnPiece, index: BatchIndex, stored: pa.Array) -> np.ndarray:
+    """Return the offsets of a batch's rows as the log counts them.
+
+    Raises:
+        DataCorrupt: one is null, they do not rise, or one is outside of the batch.
+    """
+    # Stored offsets are relative in a staged or moved object, hence the difference.
+    shift = piece.object_base - piece.segment.base_offset
+    base, end = piece.object_base + index.base, piece.object_base + index.end
+    offsets: np.ndarray = stored.fill_null(0).to_numpy() + shift
+    problem = ""
+    if stored.null_count:
+        problem = "null"
+    elif len(offsets) and not base <= offsets[0] <= offsets[-1] < end:
+        problem = "outside of the batch"
+    elif (offsets[1:] <= offsets[:-1]).any():
+        problem = "not above the one before"
+    if problem:
+        raise DataCorrupt(
+            f"a stored offset is {problem}; run verify. object={piece.object} "
+            f"base_offset={base} end_offset={end}"
+        )
+    return offsets
 
 
 def dense_batches(
@@ -207,7 +231,10 @@ def _columns(
             return memoryview(b"")
         raise ValueError(f"a buffer lies outside its column. position={position} length={length}")
 
-    return read_columns(meta[1], bytes_of, schema, piece.columns)
+    rows = read_columns(meta[1], bytes_of, schema, piece.columns)
+    if rows.num_rows != batch.rows:
+        raise ValueError(f"it has other rows than its index says. rows={rows.num_rows}")
+    return rows
 
 
 def _checked(fetched: Sequence[tuple[int, bytes]], span: Span, name: str) -> memoryview:

@@ -26,6 +26,8 @@ from sparklog.log.segment.segment import (
     UnreadBatch,
 )
 
+STORED_ROWS_MAX = 1 << 20
+"""Rows of one stored record batch; sparklog's writers store at most 16,384."""
 FORMAT_VERSION = 2
 """The version that is written. Format 1 is also read: FORMAT.md 10."""
 SEGMENT_KEY = "sparklog.segment"
@@ -136,11 +138,12 @@ def from_metadata(metadata: dict[str, str], layout: PartitionLayout, name: str) 
 
     Raises:
         DataCorrupt: no such metadata, a checksum that does not fit, another partition's segment,
-            or a format newer than this reader.
+            an index that contradicts itself, or a format newer than this reader.
     """
     document = checked_document(metadata, SEGMENT_KEY, name)
     try:
         segment = _segment(document)
+        _check_rows(segment)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise DataCorrupt(
             f"segment metadata is not as the format says: {error!r}; run verify. object={name}"
@@ -151,6 +154,16 @@ def from_metadata(metadata: dict[str, str], layout: PartitionLayout, name: str) 
             f"object={name} topic_id={segment.topic_id} partition={segment.partition}"
         )
     return segment
+
+
+def _check_rows(segment: Segment) -> None:
+    """Raise ValueError if the index has other rows than the segment: readers rely on both."""
+    for one in segment.batches:
+        if not 0 <= one.rows <= min(STORED_ROWS_MAX, one.end - one.base):
+            raise ValueError(f"a record batch cannot have so many rows: {one.rows}")
+    found = sum(one.rows for one in segment.batches)
+    if segment.kind == "data" and found != segment.rows:
+        raise ValueError(f"the index has {found} rows, and the segment {segment.rows}")
 
 
 def checked_document(

@@ -28,14 +28,13 @@ from sparklog.log.segment.column_reader import (
     decode,
     pieces,
 )
+from sparklog.log.segment.footer import STORED_ROWS_MAX
 from sparklog.log.segment.segment import Reference, Segment
 from sparklog.log.tail.batch_validator import BatchRules
 from sparklog.protocol.records.header import HEADER_BYTES, parse_header
 from sparklog.protocol.records.record_batch import encode
 from sparklog.protocol.records.schema_check import FAULTS, KnownSchemas, find_faults
 
-BATCH_ROWS_MAX: Final = 1 << 20
-"""Rows of one stored record batch; sparklog's writers store at most 16,384."""
 PIECE_BYTES: Final = 4 * FETCH_BYTES_MAX
 """Bound on a piece of several record batches, with the gaps between their columns."""
 BATCH_UNFOLDED_BYTES: Final = 1 << 20
@@ -102,7 +101,6 @@ def check_piece(
     try:
         for rows in decode(piece, fetched, _columns(rules)):
             _check_size(piece, rows.nbytes, rules)
-            rows.validate(full=True)  # compiled code trusts lengths and positions
             data = encode(rows, base_offset=0)
             faults = find_faults(
                 parse_header(data), data, HEADER_BYTES, known,
@@ -135,8 +133,8 @@ def _hidden_records(segment: Segment) -> str | None:
         return "they have offsets of their own"
     end = 0
     for batch in segment.batches:
-        if batch.base != end or batch.end != end + batch.rows or batch.rows > BATCH_ROWS_MAX:
-            return f"the index is wrong at row {end}, or has more than {BATCH_ROWS_MAX} rows there"
+        if batch.base != end or batch.end != end + batch.rows or batch.rows > STORED_ROWS_MAX:
+            return f"the index is wrong at row {end}, or has more than {STORED_ROWS_MAX} rows there"
         end = batch.end
     return None if end == segment.rows else f"the index ends at row {end}"
 

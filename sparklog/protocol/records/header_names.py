@@ -62,7 +62,16 @@ def names(texts: pa.Array) -> pa.Array:
     is_text = pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)
     if not (is_text or pa.types.is_string_view(texts.type)) or not _has_escape(texts):
         return texts
-    return pa.array([name_of(text) for text in texts.to_pylist()], pa.binary())
+    stored = texts.cast(pa.binary()).to_pylist()
+    return pa.array([_name_of_bytes(text) for text in stored], pa.binary())
+
+
+def _name_of_bytes(text: bytes | None) -> bytes | None:
+    """Return the name that a text's bytes stand for; a foreign writer's need not be UTF-8."""
+    try:
+        return None if text is None else name_of(text.decode())
+    except UnicodeDecodeError:
+        return text
 
 
 def _has_escape(texts: pa.Array) -> bool:

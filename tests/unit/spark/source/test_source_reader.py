@@ -31,6 +31,8 @@ from sparklog.log.manifest.view import PartitionView
 from sparklog.log.schema import HEADERS
 from sparklog.spark.source.scan import BATCH_ROWS, EMPTY_BATCH_ROWS
 from sparklog.spark.source.schema import ARROW_TYPES
+from sparklog.store.memory import MemoryStore
+from tests.harness.crafted_objects import craft, numbers
 from tests.harness.source_logs import (
     append,
     batch_reader,
@@ -43,6 +45,9 @@ from tests.harness.source_logs import (
 from tests.harness.wire_batches import put_unreadable
 
 ALL = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+
+VALUE_ENDS = 3
+"""Number of that buffer in a segment of timestamps and values."""
 
 
 @pytest.fixture
@@ -348,6 +353,19 @@ def test_damage_is_damage(log: Log) -> None:
     log.store.put_if_absent(key, bytes(data))
     with pytest.raises(DataCorrupt, match=key):
         read_all(reader, partitions)
+
+
+def test_source_refuses_offsets_outside_of_their_column(log: Log) -> None:
+    log.create_topic("plain", 1, {"compression.type": "uncompressed"})
+    append(log, "plain", 0, numbered(0, 4))
+    layout = log.partition("plain", 0).layout
+    store = MemoryStore("crafted")
+    name = layout.chain_name(0)
+    store.put(layout.key(name), log.store.get(layout.key(name)))
+    key = craft(store, layout, name, numbers(VALUE_ENDS, 1, 1 << 20))
+    log.store.put(key, store.get(key))
+    with pytest.raises(DataCorrupt, match=f"object={key}"):
+        rows_of(log, subscribe="plain")
 
 
 def test_reads_into_a_damaged_tail_fail_and_name_the_object(log: Log) -> None:
