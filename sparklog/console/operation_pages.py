@@ -26,7 +26,6 @@ HANGING_MS: Final = 15 * 60_000
 """Kafka's `transaction.max.timeout.ms`: beyond it no producer can still hold one open."""
 
 
-DRY_RUNS: Final = frozenset({"compact", "retain", "materialize"})
 DRY_RUN_PARTITIONS_MAX: Final = 100
 _DRY_RUN: Final = Lock()
 """Held while one dry run reads: a second one would only slow both."""
@@ -168,7 +167,7 @@ def show_run(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
 
 def dry_run_command(view: ClusterView, kind: str, arguments: Sequence[str]) -> str | None:
     """Return the command that shows what a job would do; None if its kind has no dry run."""
-    if kind not in DRY_RUNS or view.kind != "root":
+    if kind not in DRY_RUN_KINDS or view.kind != "root":
         return None
     given = [one for one in arguments if one != "--dry-run"]
     return shlex.join(["sparklog", "run", kind, "--root", view.place, *given, "--dry-run"])
@@ -182,13 +181,15 @@ def show_dry_run(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
             `dry_run`.
     """
     log, name = view.storage(), values.text("job")
-    known = view.jobs().jobs.get(name)
+    history = view.jobs()
+    known = history.jobs.get(name)
     if known is None:
         raise ResourceNotFound(f"no application runs a job of this name. job={name}")
     if not _DRY_RUN.acquire(blocking=False):
         raise Unavailable("another dry run is under way; try again in a moment")
     try:
-        found = dry_run(log, known.kind, known.arguments, DRY_RUN_PARTITIONS_MAX)
+        runs = history.newest_first(name)
+        found = dry_run(log, known.kind, known.arguments, DRY_RUN_PARTITIONS_MAX, runs)
     finally:
         _DRY_RUN.release()
     return {

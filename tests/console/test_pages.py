@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -21,6 +22,7 @@ from sparklog.coordinator.group_records import (
     write_offset_value,
 )
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_topic_id
+from sparklog.spark.schedule.history import JobRun, KnownJob, write_history
 from tests.harness.console_browser import NASTY, Browser
 
 Opens = Callable[..., Browser]
@@ -263,3 +265,33 @@ def test_jobs_show_their_log_and_a_dry_run(root_browser: Opens, filled_root: str
     assert "would expire 120 offsets" in browser.page("/jobs/tidy/dry-run")
     assert browser.log.partition("flights", 0).view().entries == before.entries
     assert "no application runs a job" in browser.get("/jobs/gone/dry-run", 404)["message"]
+
+
+def test_dry_run_of_a_materialization_goes_on_from_its_last_run(root_browser: Opens) -> None:
+    browser = root_browser()
+    log = browser.log
+    assert log is not None
+    log.create_topic("flights", 2)
+    for _ in range(2):
+        rows = pa.record_batch({"value": [b"x" * 100] * 10})
+        log.partition("flights", 0).append([rows])
+    size_bytes = log.partition("flights", 0).view().entries[1].size_bytes
+    avro = ("--format", "avro", "--avro-schema=none.json")
+    words = ("--topic", "flights", "--table", "/tables/flights", "--max-per-batch", "3", *avro)
+    known = KnownJob("table", "materialize", "@hourly", "UTC", words, True)
+    write_history(log, known, patience_s=1.0)
+    first = json.loads(browser.get("/jobs/table/dry-run")["report"])
+    assert (first["rows"], first["batches"], first["after_run"]) == (20, 7, None)
+    ends = [{"partition": 0, "until": 14}, {"partition": 1, "until": 0}, {"partition": "2"}]
+    done = JobRun("r1", "table", "materialize", "schedule", 1, 1, 1, outcome="done",
+                  report={"topic": "flights", "partitions": ends})  # fmt: skip
+    for run in (done, replace(done, run_id="r2", started_ms=2, report={})):
+        write_history(log, run, patience_s=1.0)
+    found = browser.get("/jobs/table/dry-run")
+    planned = json.loads(found["report"])
+    assert (found["lookedAt"], found["partitions"], planned["after_run"]) == (2, 2, "r1")
+    assert (planned["rows"], planned["bytes"], planned["batches"]) == (6, size_bytes, 2)
+    assert planned["partitions"][0] == {"partition": 0, "from": 14, "until": 20}
+    page = browser.page("/jobs/table/dry-run")
+    assert "flights-0: offsets 14 to 20" in page
+    assert "/tables/flights in 2 batches; it goes on from the end of run r1" in page
