@@ -5,12 +5,13 @@ A plan is read-only: the page of a reset shows it first, and the change repeats 
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
-from sparklog.cli.commands.group_reset import datetime_ms
+from sparklog.cli.commands.group_reset import datetime_ms, duration_ms
 from sparklog.cli.target import AdminTarget
 from sparklog.client.values import (
     EARLIEST,
@@ -31,11 +32,12 @@ from sparklog.console.resources import PAGE, BoundedValues, FieldSpec, PageResou
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.errors import InvalidRequest, SparklogError
 from sparklog.core.types import TopicPartition
+from sparklog.spark.schedule.history import TIME_MAX_MS
 
 GROUP_ROWS: Final = 50
 MEMBERS_SHOWN: Final = 200
 PARTITIONS_TIMED: Final = 32
-RESET_TO: Final = ("earliest", "latest", "offset", "shift", "time")
+RESET_TO: Final = ("earliest", "latest", "offset", "shift", "time", "duration")
 
 LIST_PARAMETERS: Final = (
     FILTER,
@@ -96,7 +98,7 @@ def group_lag(view: ClusterView, group_id: str) -> dict[str, Any]:
 PLAN_FIELDS: Final = (
     FieldSpec("to", "where to", choices=RESET_TO),
     FieldSpec("topic", "only this topic", length_max=249),
-    FieldSpec("value", "the offset, the shift in records, or the time", length_max=64),
+    FieldSpec("value", "an offset, a shift in records, a time, or a duration", length_max=64),
 )
 
 
@@ -243,7 +245,9 @@ def planned_offsets(
         case "latest":
             return ends
         case "time":
-            wanted = _at_time(admin, chosen, text, ends)
+            wanted = _at_time(admin, chosen, _time_ms(text), ends)
+        case "duration":
+            wanted = _at_time(admin, chosen, SYSTEM_CLOCK.now_ms() - _duration_ms(text), ends)
         case "offset":
             wanted = dict.fromkeys(chosen, _number(text))
         case _:
@@ -252,16 +256,26 @@ def planned_offsets(
 
 
 def _at_time(
-    admin: AdminTarget, chosen: Sequence[TopicPartition], text: str, ends: Mapping[Any, int]
+    admin: AdminTarget, chosen: Sequence[TopicPartition], time_ms: int, ends: Mapping[Any, int]
 ) -> dict[TopicPartition, int]:
+    found = offsets_of(admin.offsets(dict.fromkeys(chosen, min(max(0, time_ms), TIME_MAX_MS))))
+    return {tp: at if at >= 0 else ends[tp] for tp, at in found.items()}
+
+
+def _time_ms(text: str) -> int:
     try:
-        time_ms = datetime_ms(text)
+        return datetime_ms(text)
     except Exception as error:
         raise InvalidRequest(
             f"value is a time such as 2026-01-31T23:59:59, not {text!r}"
         ) from error
-    found = offsets_of(admin.offsets(dict.fromkeys(chosen, max(0, time_ms))))
-    return {tp: at if at >= 0 else ends[tp] for tp, at in found.items()}
+
+
+def _duration_ms(text: str) -> int:
+    try:
+        return duration_ms(text)
+    except ArgumentTypeError as error:
+        raise InvalidRequest(f"value is {error}") from error
 
 
 def _number(text: str) -> int:

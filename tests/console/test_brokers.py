@@ -86,6 +86,10 @@ def test_reset_shows_its_plan_before_it_moves_offsets(
     plan = browser.get(f"/groups/readers%2Fone?{query}")["plan"]
     assert [(row["offset"], row["newOffset"]) for row in plan] == [(3, 1)]
     assert "Nothing has changed yet" in browser.page(f"/groups/readers%2Fone?{query}")
+    for ago, offset in (("PT1H", 0), (f"-P{'9' * 50}D", 3)):
+        plan = browser.get(f"/groups/readers%2Fone?to=duration&value={ago}")["plan"]
+        assert [row["newOffset"] for row in plan] == [offset]
+    assert "PT30S" in browser.get("/groups/readers%2Fone?to=duration&value=1h", 400)["message"]
     assert browser.get("/groups/readers%2Fone")["offsets"][0]["offset"] == 3
     moved = browser.post("/groups/readers%2Fone/offsets", to="shift", value="-2")
     assert moved["offsets"] == {"flights-1": 1}
