@@ -37,6 +37,7 @@ from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_topic_id
 from sparklog.store.delegating_store import DelegatingStore
 from sparklog.testing.cluster import SparklogCluster
+from tests.bench.common.process_memory import children
 from tests.harness.chromium import opened
 from tests.harness.console_browser import Browser
 
@@ -112,18 +113,23 @@ def test_key_in_a_million_records_is_found_within_a_second(
 
 
 @contextmanager
-def console_process(*options: str) -> Iterator[tuple[str, int]]:
-    """Run `sparklog console` by itself; the URL and the id of the process."""
+def console_process(scratch: Path, *options: str) -> Iterator[tuple[str, int]]:
+    """Run `sparklog console` by itself; the URL and the id of the process.
+
+    It ends with this process, however that ends; then `scratch`, a new folder, is removed.
+    """
+    scratch.mkdir()
     program = Path(sys.prefix) / "bin" / "sparklog"
-    command = [str(program), "console", "--port", "0", "--json", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        yield json.loads(process.stdout.readline())["url"].rstrip("/"), process.pid
-    finally:
-        process.terminate()
-        process.wait(30)
-        process.stdout.close()
+    guard = [sys.executable, "-m", "tests.peers.guard", str(scratch)]
+    command = [*guard, str(program), "console", "--port", "0", "--json", *options]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            url = json.loads(process.stdout.readline())["url"].rstrip("/")
+            (pid,) = children()[process.pid]
+            yield url, pid
+        finally:
+            process.communicate(b"T", timeout=30)
 
 
 def produce_at_rate(cluster: SparklogCluster, stop: threading.Event) -> None:
@@ -141,7 +147,7 @@ def test_live_tail_holds_its_memory_for_ten_minutes(chromium: Chromium, tmp_path
         cluster = stack.enter_context(SparklogCluster(root=str(tmp_path / "log")))
         cluster.topic("flights", partitions=4)
         url, pid = stack.enter_context(
-            console_process("--bootstrap-server", cluster.bootstrap_servers)
+            console_process(tmp_path / "console", "--bootstrap-server", cluster.bootstrap_servers)
         )
         producing = threading.Thread(target=produce_at_rate, args=(cluster, stop))
         producing.start()
