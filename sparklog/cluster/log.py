@@ -21,6 +21,7 @@ from sparklog.cluster.metadata.records import EVERY_BROKER, Record
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.config.model import understood_configs
 from sparklog.core.config.topic import TOPIC_SETTINGS
+from sparklog.core.counters import RequestCounters, Snapshot
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce, new_topic_id
 from sparklog.core.errors import DataCorrupt, Unavailable, UnknownTopicOrPartition
 from sparklog.core.quotas import Quotas, entity_of
@@ -102,6 +103,11 @@ class Log(Closeable):
         """Stop the threads and release the store's connections."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self.store.close()
+
+    def requests(self) -> Snapshot:
+        """Return the requests of this process to the log's store so far."""
+        counters: RequestCounters | None = getattr(self.store, "counters", None)
+        return {} if counters is None else counters.snapshot()
 
     def refresh(self, *, probing: bool = False) -> MetadataImage:
         """Return the current registry.

@@ -1,14 +1,16 @@
 """Bill: the requests to the object store by topic, and what they cost.
 
-The counts are those of the stores themselves: of the brokers' pages for Prometheus, and of this
-process on a root. A broker that starts again counts from zero; the bill goes on. Money is a price
-times a count, for the time since the console first looked.
+The counts are those of the stores themselves. They come from the brokers' pages for Prometheus,
+from this process on a root, and from the history of jobs' runs. A broker that starts again counts
+from zero; the bill goes on. Money is a price times a count. A month goes on from the time since the
+console first looked; of jobs it has the runs of the last month.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -16,15 +18,20 @@ from threading import Lock
 from typing import Final
 
 from sparklog.cli.metrics_pages import page_url, samples_of
+from sparklog.console.broker_activity import BrokerActivity
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.config.providers import read_bounded
-from sparklog.core.counters import NOTHING, RequestCount, Snapshot
+from sparklog.core.counters import NOTHING, RequestCount, Snapshot, add_to, from_document
 from sparklog.core.errors import InvalidConfig, SparklogError
+from sparklog.spark.schedule.history import JobRun
 
 HOURS_PER_MONTH: Final = 730
+MONTH_MS: Final = HOURS_PER_MONTH * 3_600_000
 GIB: Final = 1 << 30
 LOOK_EVERY_S: Final = 5.0
 """A page that is loaded again sooner shows the same counts."""
+AT_ONCE: Final = 8
+"""Pages that are read at a time."""
 REQUESTS: Final = "sparklog_store_requests_total"
 BYTES: Final = "sparklog_store_bytes_total"
 KINDS: Final = ("put", "list", "get", "head", "delete")
@@ -116,18 +123,63 @@ class BillReading:
     """Each source, and its problem or an empty text."""
 
 
+@dataclass(frozen=True, slots=True)
+class JobsReading:
+    """The requests of jobs, by the history of their runs."""
+
+    totals: Snapshot
+    month: Snapshot
+    """Of the runs that began in the last `MONTH_MS`."""
+    runs: int
+    """Runs that left their counts."""
+    since_ms: int | None
+    """When the first of them began."""
+
+
+def jobs_reading(runs: Iterable[JobRun], now_ms: int) -> JobsReading:
+    """Return the requests of runs; one that still goes on has left none."""
+    totals: dict[tuple[str, str], RequestCount] = {}
+    month: dict[tuple[str, str], RequestCount] = {}
+    starts = []
+    for one in runs:
+        found = from_document(one.requests)
+        if counts := {key: count for key, count in found.items() if key[0] in KINDS}:
+            starts.append(one.started_ms)
+            add_to(totals, counts)
+            if one.started_ms > now_ms - MONTH_MS:
+                add_to(month, counts)
+    return JobsReading(totals, month, len(starts), min(starts, default=None))
+
+
+CounterSources = Mapping[str, Callable[[], Snapshot]]
+"""Readers of counters, by their names for people."""
+
+
 class Bill:
     """Counts requests of several stores. Thread-safe."""
 
     def __init__(
         self,
         prices: PriceList,
-        sources: Mapping[str, Callable[[], Snapshot]],
+        sources: CounterSources,
         clock: Clock = SYSTEM_CLOCK,
+        *,
+        pages: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
-        """Read these counters; nothing is read yet."""
+        """Read these counters; nothing is read yet.
+
+        Args:
+            prices: of requests and storage.
+            sources: that are always there.
+            clock: for times between two looks.
+            pages: returns brokers' pages for Prometheus, by names for people. Brokers come and go.
+        """
         self.prices = prices
-        self._sources = [_CounterSource(name, read) for name, read in sources.items()]
+        self.activity = None if pages is None else BrokerActivity(pages, clock)
+        """Rates and latencies of the same pages; None without pages."""
+        self._sources = {name: _CounterSource(name, read) for name, read in sources.items()}
+        self._fixed = frozenset(sources)
+        self._pages = pages
         self._clock = clock
         self._totals: dict[tuple[str, str], RequestCount] = {}
         self._first: Snapshot | None = None
@@ -139,16 +191,26 @@ class Bill:
         with self._lock:
             now_s = self._clock.monotonic_s()
             if self._first is None or now_s - self._looked_s >= LOOK_EVERY_S:
-                for source in self._sources:
-                    for key, count in source.advance().items():
-                        self._totals[key] = self._totals.get(key, NOTHING) + count
+                self._look_for_sources()
+                with ThreadPoolExecutor(AT_ONCE, "sparklog-bill") as pool:
+                    for counts in pool.map(_CounterSource.advance, self._sources.values()):
+                        add_to(self._totals, counts)
                 self._looked_s = now_s
             if self._first is None:
                 self._first, self._began_s = dict(self._totals), now_s
             totals = dict(self._totals)
             recent = {k: count - self._first.get(k, NOTHING) for k, count in totals.items()}
-            problems = [(one.name, one.problem) for one in self._sources]
+            problems = [(one.name, one.problem) for one in self._sources.values()]
             return BillReading(totals, recent, self._looked_s - self._began_s, problems)
+
+    def _look_for_sources(self) -> None:
+        """Add new sources, and forget those that are gone; their counts stay."""
+        pages = {} if self._pages is None else self._pages()
+        found = {name: page_counts(page) for name, page in pages.items()}
+        for name in self._sources.keys() - found.keys() - self._fixed:
+            del self._sources[name]
+        for name, read in found.items():
+            self._sources.setdefault(name, _CounterSource(name, read))
 
 
 def page_counts(address: str) -> Callable[[], Snapshot]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sparklog.client.values import ConfigResource
@@ -11,14 +12,17 @@ from sparklog.console.bill import (
     GIB,
     HOURS_PER_MONTH,
     KINDS,
+    JobsReading,
     PriceList,
+    jobs_reading,
     puts_at,
     requests_cost,
 )
 from sparklog.console.cluster_view import ClusterView
 from sparklog.console.resources import PAGE, BoundedValues, FieldSpec, PageResource, RowPage
+from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.config.topic import TOPIC_SETTINGS
-from sparklog.core.counters import NOTHING, RequestCount
+from sparklog.core.counters import NOTHING, RequestCount, add_to
 from sparklog.core.errors import InvalidRequest, SparklogError
 
 BILL_ROWS: Final = 50
@@ -30,7 +34,8 @@ FLUSH_MAX: Final = 86_400_000
 def show_bill(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
     """Return the requests and the cost of each topic, the dearest first.
 
-    Cost: a page of each broker, and the sizes and settings of one page of topics.
+    Cost: a page of each broker, the history of jobs, and the sizes and settings of one page of
+    topics.
 
     Raises:
         InvalidRequest: the console has no counters.
@@ -43,7 +48,11 @@ def show_bill(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
         )
     reading, prices = bill.reading(), bill.prices
     topics = view.topics()
-    totals, recent = _by_topic(reading.totals, topics), _by_topic(reading.recent, topics)
+    jobs, jobs_problem = _jobs(view)
+    all_counts = dict(reading.totals)
+    add_to(all_counts, jobs.totals)
+    totals, recent = _by_topic(all_counts, topics), _by_topic(reading.recent, topics)
+    of_jobs, jobs_month = _by_topic(jobs.totals, topics), _by_topic(jobs.month, topics)
     names = sorted(totals, key=lambda name: (-requests_cost(prices, totals[name]), name))
     page = RowPage.of(len(names), values.whole("page"), BILL_ROWS)
     shown = names[page.first : page.first + BILL_ROWS]
@@ -52,8 +61,10 @@ def show_bill(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
     other_ms = values.optional_whole("flush")
     rows = [
         _row(
-            name, totals[name], recent.get(name, {}), reading.seconds, prices, sizes.get(name),
-            flush.get(name), other_ms,
+            name, TopicCounts(
+                totals[name], recent.get(name, {}), of_jobs.get(name, {}), jobs_month.get(name, {})
+            ),
+            reading.seconds, prices, sizes.get(name), flush.get(name), other_ms,
         )
         for name in shown
     ]  # fmt: skip
@@ -66,10 +77,20 @@ def show_bill(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
         "sources": [
             {"name": name, "problem": problem or None} for name, problem in reading.sources
         ],
+        "jobs": {"runs": jobs.runs, "since": jobs.since_ms, "problem": jobs_problem},
         "cost": requests_cost(prices, every),
         "requests": {kind: count.requests for kind, count in every.items()},
         "topics": rows,
     }
+
+
+def _jobs(view: ClusterView) -> tuple[JobsReading, str | None]:
+    """Return the requests of jobs, and why they are not known."""
+    try:
+        runs = view.jobs().runs.values()
+    except SparklogError as error:
+        return jobs_reading((), 0), str(error)
+    return jobs_reading(runs, SYSTEM_CLOCK.now_ms()), None
 
 
 def _by_topic(
@@ -87,20 +108,36 @@ def _sum(counts: Any) -> RequestCount:
     return sum(counts, NOTHING)
 
 
+@dataclass(frozen=True, slots=True)
+class TopicCounts:
+    """The requests of one topic, by kind."""
+
+    totals: Mapping[str, RequestCount]
+    """Those of jobs, too."""
+    recent: Mapping[str, RequestCount]
+    """Since the console first looked, without jobs."""
+    jobs: Mapping[str, RequestCount]
+    jobs_month: Mapping[str, RequestCount]
+
+
 def _row(
     name: str,
-    totals: Mapping[str, RequestCount],
-    recent: Mapping[str, RequestCount],
+    counts: TopicCounts,
     seconds: float,
     prices: PriceList,
     size_bytes: int | None,
     flush: tuple[int, int] | None,
     other_ms: int | None,
 ) -> dict[str, Any]:
+    totals, recent = counts.totals, counts.recent
     cost = requests_cost(prices, totals)
+    jobs_cost = requests_cost(prices, counts.jobs)
     put_cost = prices.of_request("put") * totals.get("put", NOTHING).requests
     per_month = HOURS_PER_MONTH * 3600 / seconds if seconds > 0 else None
-    monthly = None if per_month is None else requests_cost(prices, recent) * per_month
+    monthly = None
+    if per_month is not None:
+        monthly = requests_cost(prices, recent) * per_month
+        monthly += requests_cost(prices, counts.jobs_month)
     other = None
     puts = recent.get("put", NOTHING)
     if per_month is not None and monthly is not None and flush and other_ms is not None:
@@ -113,6 +150,7 @@ def _row(
         "read": totals.get("get", NOTHING).bytes,
         "cost": cost,
         "putPercent": round(100 * put_cost / cost) if cost else None,
+        "jobPercent": round(100 * jobs_cost / cost) if cost else None,
         "monthly": monthly,
         "bytes": size_bytes,
         "storage": None if size_bytes is None else size_bytes / GIB * prices.storage,

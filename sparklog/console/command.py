@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import metadata
@@ -20,6 +20,7 @@ from sparklog.cli.arguments import (
     suggestion,
     whole_number,
 )
+from sparklog.cli.metrics_pages import page_url
 from sparklog.cli.output import Output
 from sparklog.cli.target import add_log_options, bootstrap_of, client_settings_of, root_of
 from sparklog.core.config.providers import read_bounded
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import uvicorn
 
     from sparklog.console.app import ConsoleApp
+    from sparklog.console.bill import Bill, CounterSources
     from sparklog.console.oidc import OidcLogins
     from sparklog.console.resources import ConsoleRole
     from sparklog.console.sessions import ConsoleSessions
@@ -115,7 +117,14 @@ def run(args: Arguments, output: Output) -> int:
 
 
 @contextmanager
-def served(root: str, port: int, *, login: bool) -> Iterator[str]:
+def served(
+    root: str,
+    port: int,
+    *,
+    login: bool,
+    pages: Callable[[], Mapping[str, str]],
+    counters: CounterSources,
+) -> Iterator[str]:
     """Serve a root on loopback from a thread, and lend the address.
 
     Args:
@@ -123,6 +132,8 @@ def served(root: str, port: int, *, login: bool) -> Iterator[str]:
         port: 0 takes a free one.
         login: have users of the log log in, as viewers; else everyone on this machine may change
             the log.
+        pages: returns the brokers' pages for Prometheus, by their names on the bill.
+        counters: of this process, by their names on the bill.
 
     Raises:
         InvalidConfig: the packages are missing. OSError: the port is taken.
@@ -132,7 +143,7 @@ def served(root: str, port: int, *, login: bool) -> Iterator[str]:
     parser = CommandParser("console", "")
     configure(parser)
     args = parser.parse_args(options)
-    server = _server(application(args))
+    server = _server(application(args, counters, pages))
     with open_socket(args.host, args.port) as listening:
         thread = Thread(
             target=server.run, kwargs={"sockets": [listening]}, name="sparklog-console", daemon=True
@@ -156,14 +167,21 @@ def _check_installed() -> None:
             ) from error
 
 
-def application(args: Arguments) -> ConsoleApp:
-    """Return the application that the options describe."""
+def application(
+    args: Arguments,
+    counters: CounterSources | None = None,
+    pages: Callable[[], Mapping[str, str]] | None = None,
+) -> ConsoleApp:
+    """Return the application that the options describe.
+
+    On a root the bill has `counters`, too, and those of the brokers' pages that `pages` returns.
+    """
     from sparklog.console.app import ConsoleApp  # noqa: PLC0415 - needs the extra
 
     named = frozenset(name.lower() for name in (args.host, *args.allow_host))
     bound_to_all = args.host in {"0.0.0.0", "::"} and not args.allow_host  # noqa: S104 - compared
     return ConsoleApp(
-        _sessions(args),
+        _sessions(args, counters or {}, pages),
         version=metadata.version("sparklog"),
         secure=args.https_cookies,
         hosts=frozenset() if bound_to_all else LOOPBACK_NAMES | named,
@@ -191,13 +209,12 @@ def _check(args: Arguments) -> None:
         raise UsageError("which log? give --root URL or --bootstrap-server HOST:PORT")
 
 
-def _sessions(args: Arguments) -> ConsoleSessions:
-    from sparklog.console.bill import (  # noqa: PLC0415 - needs the extra
-        Bill,
-        PriceList,
-        page_counts,
-        read_prices,
-    )
+def _sessions(
+    args: Arguments,
+    counters: CounterSources,
+    pages: Callable[[], Mapping[str, str]] | None,
+) -> ConsoleSessions:
+    from sparklog.console.bill import Bill, PriceList, read_prices  # noqa: PLC0415 - needs the extra
     from sparklog.console.broker_view import BrokerView  # noqa: PLC0415 - needs the extra
     from sparklog.console.resources import ConsoleRole  # noqa: PLC0415 - likewise
     from sparklog.console.root_view import RootView  # noqa: PLC0415 - likewise
@@ -213,9 +230,10 @@ def _sessions(args: Arguments) -> ConsoleSessions:
     most = ConsoleRole.VIEWER if args.read_only else ConsoleRole.ADMIN
     bootstrap, settings = bootstrap_of(args), client_settings_of(args)
     prices = PriceList() if args.prices is None else read_prices(args.prices)
-    pages = {page: page_counts(page) for page in args.metrics_page}
+    if args.metrics_page:
+        pages = {page: page_url(page) for page in args.metrics_page}.copy
     if bootstrap is not None:
-        bill = Bill(prices, pages) if pages else None
+        bill = _watching(None if pages is None else Bill(prices, {}, pages=pages))
         if args.login:
             return ConsoleSessions(None, BrokerLogins(bootstrap, settings, most, bill))
         if args.oidc_issuer is not None:
@@ -224,7 +242,8 @@ def _sessions(args: Arguments) -> ConsoleSessions:
         return ConsoleSessions(
             ConsoleUser("", most, BrokerView(bootstrap, settings, bill=bill)), None
         )
-    view = RootView(root_of(args) or "", prices=prices, pages=pages)
+    view = RootView(root_of(args) or "", prices=prices, counters=counters, pages=pages)
+    _watching(view.bill)
     roles = {user: min(most, role) for user, role in _roles(args.role).items()}
     if args.login:
         return ConsoleSessions(None, RootLogins(view, roles))
@@ -239,6 +258,13 @@ def _sessions(args: Arguments) -> ConsoleSessions:
             ),
         )
     return ConsoleSessions(ConsoleUser("", most, view), None)
+
+
+def _watching(bill: Bill | None) -> Bill | None:
+    """Begin to look at the brokers' pages, so that an hour is known when a reader comes."""
+    if bill is not None and bill.activity is not None:
+        bill.activity.start()
+    return bill
 
 
 def _provider(args: Arguments) -> OidcLogins:

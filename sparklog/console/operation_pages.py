@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sparklog.client.values import ConfigResource, TransactionDescription
 from sparklog.cluster.named_snapshots import read_snapshot, snapshot_records
+from sparklog.console.broker_activity import newest
 from sparklog.console.cluster_view import ClusterView
 from sparklog.console.resources import PAGE, BoundedValues, FieldSpec, PageResource, RowPage
 from sparklog.core.clock import SYSTEM_CLOCK
@@ -47,8 +48,10 @@ def list_brokers(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
                 holds[replica] = holds.get(replica, 0) + 1
                 if replica not in state.isr:
                     behind[replica] = behind.get(replica, 0) + 1
+    activity = None if view.bill is None else view.bill.activity
     return {
         "storage": view.kind == "root",
+        "pages": None if activity is None else newest(activity.looks()),
         "brokers": [
             {
                 "broker": one.broker_id,

@@ -15,14 +15,17 @@ from typing import Any, Final
 from sparklog.cli.commands.topics import wanted_replicas
 from sparklog.client.values import ServingBroker
 from sparklog.cluster.metadata.image import Topic
+from sparklog.console.bill import KINDS, Bill, requests_cost
+from sparklog.console.broker_activity import gauge_chart, growth, newest, rate_chart
 from sparklog.console.cluster_view import ClusterView
 from sparklog.console.operation_pages import run_document
 from sparklog.console.resources import BoundedValues, PageResource
 from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.core.counters import RequestCount
 from sparklog.core.errors import SparklogError
 from sparklog.core.topic_names import LISTED_AS_INTERNAL
 from sparklog.core.types import NO_TIMESTAMP_MS
-from sparklog.spark.schedule.history import DONE, REPAIRED, RUNNING, JobHistory
+from sparklog.spark.schedule.history import DONE, REPAIRED, RUNNING, JobHistory, JobRun
 
 NAMES_SHOWN: Final = 5
 RUNS_SHOWN: Final = 5
@@ -97,6 +100,7 @@ def show_overview(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
     ]
     states = [state for topic in topics.values() for state in topic.partition_states]
     own = [name for name in topics if name not in LISTED_AS_INTERNAL]
+    retained = _last_retention(history)
     return {
         "kind": view.kind,
         "place": view.place,
@@ -111,6 +115,48 @@ def show_overview(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
         "controller": next((one.broker_id for one in brokers if one.controller), None),
         "jobs": len(history.jobs),
         "runs": [run_document(one) for one in history.newest_first()[:RUNS_SHOWN]],
+        "stored": None if retained is None else retained.bytes_after,
+        "storedAsOf": None if retained is None else retained.heard_ms,
+        "traffic": _traffic(view.bill),
+    }
+
+
+def _last_retention(history: JobHistory) -> JobRun | None:
+    """Return the newest run that has looked at the bytes of all topics."""
+    return next(
+        (
+            run
+            for run in history.newest_first()
+            if run.kind in ("retain", "verify")
+            and run.outcome in (DONE, REPAIRED)
+            and run.bytes_after is not None
+            and (known := history.jobs.get(run.job)) is not None
+            and not any(word.startswith("--topic") for word in known.arguments)
+        ),
+        None,
+    )
+
+
+def _traffic(bill: Bill | None) -> dict[str, Any] | None:
+    """Return what the brokers' pages said in the last hour; None if no page is known."""
+    if bill is None or bill.activity is None:
+        return None
+    looks = bill.activity.looks()
+    requests = {
+        kind: RequestCount(sum(round(grown) for _, _, grown in growth(looks, f"store {kind}")), 0)
+        for kind in KINDS
+    }
+    return {
+        "brokers": newest(looks),
+        "seconds": round(looks[-1][0] - looks[0][0]) if looks else 0,
+        "requests": sum(one.requests for one in requests.values()),
+        "cost": requests_cost(bill.prices, requests),
+        "currency": bill.prices.currency,
+        "records": rate_chart(looks, "records"),
+        "bytesIn": rate_chart(looks, "in"),
+        "bytesOut": rate_chart(looks, "out"),
+        "produce": gauge_chart(looks, "produce"),
+        "fetch": gauge_chart(looks, "fetch"),
     }
 
 

@@ -29,7 +29,7 @@ from sparklog.client.values import (
 )
 from sparklog.cluster.log import Log
 from sparklog.cluster.metadata.image import MetadataImage, Topic
-from sparklog.console.bill import Bill, PriceList
+from sparklog.console.bill import Bill, CounterSources, PriceList
 from sparklog.console.cluster_view import (
     RECORD_COLUMNS,
     AppendedRecord,
@@ -42,7 +42,6 @@ from sparklog.console.lag_history import LagHistory
 from sparklog.console.query_runs import QueryRuns
 from sparklog.coordinator.group_records import key_kind, read_offset_key, read_offset_value
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
-from sparklog.core.counters import RequestCounters, Snapshot
 from sparklog.core.entropy import SYSTEM_ENTROPY
 from sparklog.core.errors import DataCorrupt, InvalidRequest, UnknownTopicOrPartition
 from sparklog.core.types import TopicPartition
@@ -108,7 +107,8 @@ class RootView:
         clock: Clock = SYSTEM_CLOCK,
         *,
         prices: PriceList | None = None,
-        pages: Mapping[str, Callable[[], Snapshot]] | None = None,
+        counters: CounterSources | None = None,
+        pages: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
         """Open the root; nothing is read yet.
 
@@ -116,7 +116,8 @@ class RootView:
             root: its URL.
             clock: for ages.
             prices: of requests and storage; None takes the defaults.
-            pages: readers of brokers' counters, by their names.
+            counters: readers of more counters, by their names on the bill.
+            pages: returns brokers' pages for Prometheus, by their names on the bill.
 
         Raises:
             InvalidConfig: not a root.
@@ -129,8 +130,8 @@ class RootView:
         self._offsets_s: float | None = None
         self._offsets_lock = Lock()
         self._schemas = SchemaRegistry(RootSchemaLog(self._log))
-        counted = {"this console": self._counted, **(pages or {})}
-        self.bill: Bill | None = Bill(prices or PriceList(), counted, clock)
+        counted = {"this console": self._log.requests, **(counters or {})}
+        self.bill: Bill | None = Bill(prices or PriceList(), counted, clock, pages=pages)
         self.lags = LagHistory(partial(lag_in_records, self), clock)
         # Stored records only, as on the pages of records: no broker has to run.
         self.queries = QueryRuns(
@@ -141,6 +142,8 @@ class RootView:
         """Release connections and threads."""
         self.queries.close()
         self.lags.close()
+        if self.bill is not None and self.bill.activity is not None:
+            self.bill.activity.close()
         self._log.close()
 
     @contextmanager
@@ -257,10 +260,6 @@ class RootView:
     def schemas(self) -> SchemaRegistry:
         """Return the registry of schemas. Cost: none before its first use."""
         return self._schemas
-
-    def _counted(self) -> Snapshot:
-        counters: RequestCounters | None = getattr(self._log.store, "counters", None)
-        return {} if counters is None else counters.snapshot()
 
     def _size(self, tp: TopicPartition) -> int:
         entries = self._log.partition(tp.topic, tp.partition).readable().entries

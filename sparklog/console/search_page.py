@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
+from sparklog.cluster.log import Log
 from sparklog.console.cluster_view import RECORD_COLUMNS, ClusterView
 from sparklog.console.record_pages import DECODER, record_rows
 from sparklog.console.resources import BoundedValues, FieldSpec, PageResource
@@ -99,9 +100,8 @@ def key_bytes(text: str, form: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _requests(log: Any) -> int:
-    counters = getattr(log.store, "counters", None)
-    return 0 if counters is None else sum(c.requests for c in counters.by_kind().values())
+def _requests(log: Log) -> int:
+    return sum(count.requests for count in log.requests().values())
 
 
 PAGES: Final = (

@@ -50,6 +50,8 @@ def list_topics(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
     page = RowPage.of(len(names), values.whole("page"), TOPIC_ROWS)
     shown = [topics[name] for name in names[page.first : page.first + TOPIC_ROWS]]
     sizes = view.sizes(shown) if values.flag("sizes") else None
+    activity = None if view.bill is None else view.bill.activity
+    rates = None if activity is None else activity.topic_rates()
     return {
         **page.document(),
         "all": len(topics),
@@ -57,7 +59,11 @@ def list_topics(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
         "sort": sort,
         "internal": internal,
         "sized": sizes is not None,
-        "topics": [_row(topic, sizes) for topic in shown],
+        "rated": rates is not None,
+        "topics": [
+            {**_row(topic, sizes), "rate": None if rates is None else rates.get(topic.name, 0.0)}
+            for topic in shown
+        ],
     }
 
 

@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Lock
+from typing import Any, Final
 
 from sparklog.core.per_process import PerProcess
 
@@ -57,6 +58,46 @@ def by_label(snapshot: Snapshot) -> dict[str, RequestCount]:
     for (_, label), count in snapshot.items():
         totals[label] = totals.get(label, NOTHING) + count
     return totals
+
+
+COUNT_MAX: Final = 1 << 62
+"""A larger number in a document is no count."""
+
+
+def add_to(totals: dict[tuple[str, str], RequestCount], counts: Snapshot) -> None:
+    """Add counts to totals."""
+    for key, count in counts.items():
+        totals[key] = totals.get(key, NOTHING) + count
+
+
+def to_document(snapshot: Snapshot, labels_max: int) -> dict[str, dict[str, list[int]]]:
+    """Return counts as JSON values: label to kind to [requests, bytes].
+
+    The document has the `labels_max` labels with the most requests. The others count under ''.
+    """
+    totals = by_label(snapshot)
+    named = set(sorted(totals, key=lambda label: (-totals[label].requests, label))[:labels_max])
+    document: dict[str, dict[str, list[int]]] = {}
+    for (kind, label), count in sorted(snapshot.items()):
+        own = document.setdefault(label if label in named else "", {})
+        known = RequestCount(*own.get(kind, (0, 0))) + count
+        own[kind] = [known.requests, known.bytes]
+    return document
+
+
+def from_document(document: Mapping[str, Any]) -> Snapshot:
+    """Return the counts of `to_document`, without values that are no counts."""
+    return {
+        (str(kind), str(label)): RequestCount(*count)
+        for label, own in document.items()
+        if isinstance(own, dict)
+        for kind, count in own.items()
+        if isinstance(count, list) and len(count) == 2 and all(map(_is_count, count))
+    }
+
+
+def _is_count(number: object) -> bool:
+    return type(number) is int and 0 <= number <= COUNT_MAX
 
 
 class RequestCounters:

@@ -213,10 +213,7 @@ class RootTopics(Closeable):
 
     def counted(self) -> RequestCount:
         """Return the requests to the store and the bytes so far."""
-        counters = getattr(self._log.store, "counters", None)
-        if counters is None:
-            return NOTHING
-        return sum(counters.by_kind().values(), NOTHING)
+        return sum(self._log.requests().values(), NOTHING)
 
 
 class BrokerTopics(Closeable):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,10 @@ from sparklog.cluster.named_snapshots import create_snapshot, drop_snapshot, sna
 from sparklog.cluster.orphans import publication_records
 from sparklog.console.bill import (
     LOOK_EVERY_S,
+    MONTH_MS,
     Bill,
     PriceList,
+    jobs_reading,
     page_counts,
     puts_at,
     read_prices,
@@ -29,16 +33,25 @@ from sparklog.console.bill import (
 from sparklog.console.broker_view import BrokerView
 from sparklog.console.root_view import RootView
 from sparklog.core.clock import SYSTEM_CLOCK, ManualClock
-from sparklog.core.counters import NOTHING, RequestCount, Snapshot, by_kind, by_label
+from sparklog.core.counters import (
+    NOTHING,
+    RequestCount,
+    Snapshot,
+    by_kind,
+    by_label,
+    from_document,
+    to_document,
+)
 from sparklog.core.errors import InvalidConfig, Unavailable
 from sparklog.core.types import TopicPartition
 from sparklog.log.effects import run
 from sparklog.spark.jobs.compact import CompactJob, compacted_by
 from sparklog.spark.jobs.retain import RetainJob, retained_by, retained_works
+from sparklog.spark.schedule.history import JobRun, write_history
 from sparklog.testing.cluster import SparklogCluster
 from tests.harness.console_browser import Browser, browser_of
-from tests.harness.fault_proxy import Action, FaultProxy, fault_proxy
-from tests.harness.store_servers import free_port, s3_server
+from tests.harness.fault_proxy import Action, FaultProxy, counted_store
+from tests.harness.store_servers import free_port
 from tests.harness.waiting import eventually
 
 Opens = Callable[..., Browser]
@@ -86,7 +99,12 @@ def test_bill_of_brokers_agrees_with_their_counters() -> None:
             read = 0
             while read < 20:
                 read += len(consumer.poll(100, 1.0))
-        bill = Bill(PriceList(), {address: page_counts(address)})
+        bill = Bill(PriceList(), {}, pages=lambda: {"one": address})
+        assert bill.activity is not None
+        for number in range(3):
+            bill.activity.sample()
+            cluster.produce("flights", [b"more"] * (number + 1))
+        bill.activity.sample()
         view = BrokerView(cluster.bootstrap_servers, {}, bill=bill)
         with browser_of(view) as client:
             browser = Browser(client)
@@ -98,21 +116,22 @@ def test_bill_of_brokers_agrees_with_their_counters() -> None:
             (row,) = [one for one in found["topics"] if one["topic"] == "flights"]
             assert row["requests"]["put"] > 0
             browser.page("/bill")
+            traffic = browser.get("/overview")["traffic"]
+            assert len(traffic["records"]["rates"]) == 3
+            assert min(traffic["records"]["rates"]) > 0
+            assert traffic["cost"] > 0
+            assert traffic["brokers"][0]["produceMilliseconds"] > 0
+            assert "Records that producers append" in browser.page("/")
+            assert "Memory, WAL and latency" in browser.page("/brokers")
+            (topic,) = browser.get("/topics")["topics"]
+            assert topic["rate"] > 0
+            assert "Records a second" in browser.page("/topics")
         view.close()
 
 
 def _requests(address: str) -> int:
     samples = samples_of(f"http://{address}", "sparklog_store_requests_total")
     return int(sum(one.value for one in samples))
-
-
-@contextmanager
-def counted_store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
-    """Serve S3, and lead this process there through a proxy that counts."""
-    with s3_server(folder, "billed") as server, fault_proxy(server.port) as proxy:
-        for name, value in server.environment(proxy.endpoint_url).items():
-            monkeypatch.setenv(name, value)
-        yield proxy
 
 
 def load(cluster: SparklogCluster, log: Log, proxy: FaultProxy) -> None:
@@ -144,7 +163,7 @@ def test_bill_agrees_with_the_requests_that_an_s3_server_got(
 ) -> None:
     root, address, clock = "s3://billed/log", f"127.0.0.1:{free_port()}", ManualClock()
     with ExitStack() as stack:
-        proxy = stack.enter_context(counted_store(tmp_path / "s3", monkeypatch))
+        proxy = stack.enter_context(counted_store(tmp_path / "s3", monkeypatch.setenv))
         config = {"metrics.port": address.rpartition(":")[2]}
         cluster = stack.enter_context(SparklogCluster(config=config, root=root))
         view = RootView(root)
@@ -162,13 +181,9 @@ def test_bill_agrees_with_the_requests_that_an_s3_server_got(
 
         def at_rest() -> dict[str, tuple[int, int]] | None:
             """Return the bill at a moment without requests, once it agrees with the proxy."""
-            moved, found = dict(proxy.moved), billed()
-            if proxy.running or moved != proxy.moved:
+            served, found = proxy.billed(), billed()
+            if proxy.running or served != proxy.billed():
                 return None
-            served = {
-                kind: (moved[kind, "requests"], moved[kind, "in"] + moved[kind, "out"])
-                for kind, what in sorted(moved) if what == "requests"
-            }  # fmt: skip
             print(f"bill: served={served} billed={found}")
             agreed = all(found[kind] == pytest.approx(served[kind], rel=0.01) for kind in served)
             return found if agreed and found.keys() == served.keys() else None
@@ -208,6 +223,74 @@ def test_bill_goes_on_over_a_restart_and_shows_a_failed_page() -> None:
     assert again.seconds == 10
     counts = {("put", "a"): RequestCount(8, 80)}
     assert bill.reading().totals == again.totals, "read again after a while only"
+
+
+def test_bill_takes_in_brokers_that_start_later() -> None:
+    clock = ManualClock()
+    puts = {("put", "a"): RequestCount(5, 50)}
+    brokers: dict[str, str] = {}
+    bill = Bill(PriceList(), {"one": lambda: puts}, clock, pages=lambda: brokers)
+    assert bill.reading().sources == [("one", "")]
+    brokers["broker 1"] = f"127.0.0.1:{free_port()}"
+    clock.sleep_s(10)
+    (_, (name, problem)) = bill.reading().sources
+    assert name == "broker 1"
+    assert "does not answer" in problem
+    brokers.clear()
+    clock.sleep_s(10)
+    again = bill.reading()
+    assert again.sources == [("one", "")]
+    assert again.totals == puts
+
+
+def test_bill_has_the_requests_of_jobs_in_the_history(root_browser: Opens) -> None:
+    browser = root_browser()
+    log = browser.log
+    assert log is not None
+    log.create_topic("orders", 1)
+    now_ms = SYSTEM_CLOCK.now_ms()
+    old = JobRun("a", "tidy", "retain", "schedule", 1, 1, 1, outcome="done")
+    counted: dict[str, Any] = {
+        "orders": {"put": [1000, 5000], "get": [200, 7]},
+        "gone": {"delete": [3, 0], "currency": [1, 1], "list": [-1, 0], "head": 5},
+    }
+    new = replace(old, run_id="b", started_ms=now_ms, requests=counted)
+    runs = (replace(old, started_ms=now_ms - 2 * MONTH_MS, requests=counted), new)
+    for one in (*runs, replace(old, run_id="c")):
+        write_history(log, one, patience_s=1.0)
+    reading = jobs_reading(runs, now_ms)
+    assert reading.month == {
+        ("put", "orders"): RequestCount(1000, 5000),
+        ("get", "orders"): RequestCount(200, 7),
+        ("delete", "gone"): RequestCount(3, 0),
+    }
+    assert reading.totals == {k: count + count for k, count in reading.month.items()}
+    found = browser.get("/bill")
+    assert (found["jobs"]["runs"], found["jobs"]["since"]) == (2, now_ms - 2 * MONTH_MS)
+    (row,) = [one for one in found["topics"] if one["topic"] == "orders"]
+    assert row["requests"]["put"] == 2000
+    assert row["jobPercent"] == 100
+    (shared,) = [one for one in found["topics"] if one["topic"] == ""]
+    assert shared["requests"]["delete"] == 6
+    assert "2 runs of the history" in browser.page("/bill")
+
+
+def test_document_of_counts_has_the_busiest_topics_and_loses_none() -> None:
+    counts = {
+        ("put", "a"): RequestCount(5, 50),
+        ("get", "a"): RequestCount(1, 10),
+        ("put", "b"): RequestCount(2, 20),
+        ("put", ""): RequestCount(1, 1),
+        ("list", "c"): RequestCount(3, 0),
+    }
+    assert from_document(to_document(counts, 10)) == counts
+    short = json.loads(json.dumps(to_document(counts, 2)))
+    assert from_document(short) == {
+        ("put", "a"): RequestCount(5, 50),
+        ("get", "a"): RequestCount(1, 10),
+        ("list", "c"): RequestCount(3, 0),
+        ("put", ""): RequestCount(3, 21),
+    }
 
 
 def test_prices_come_from_a_file(tmp_path: Path) -> None:

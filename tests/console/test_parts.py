@@ -28,11 +28,13 @@ from sparklog.console.resources import RowPage
 from sparklog.console.topic_pages import records_by_time
 from sparklog.console.vendored import VENDORED
 from sparklog.core.config.broker import STANDARD_AUTHORIZER
+from sparklog.core.counters import RequestCount
 from sparklog.core.types import TopicPartition
 from sparklog.log.manifest.manifest import Entry
 from sparklog.log.schema import read_schema
 from sparklog.spark.schedule.history import JobHistory, JobRun
 from sparklog.spark.serve.arguments import parse_serve
+from tests.harness.store_servers import free_port
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,10 @@ def test_command_says_which_package_is_missing(
 
 @pytest.mark.parametrize("login", [False, True])
 def test_console_beside_brokers_asks_for_a_login_if_they_do(tmp_path: Path, login: bool) -> None:
-    with served(str(tmp_path), 0, login=login) as url:
+    puts = {("put", "orders"): RequestCount(7, 70)}
+    counters = {"this application": lambda: puts}
+    pages = {"broker 1": f"http://127.0.0.1:{free_port()}"}
+    with served(str(tmp_path), 0, login=login, pages=lambda: pages, counters=counters) as url:
         assert url.startswith("http://127.0.0.1:")
         if login:
             with pytest.raises(HTTPError) as refused:
@@ -186,6 +191,12 @@ def test_console_beside_brokers_asks_for_a_login_if_they_do(tmp_path: Path, logi
         else:
             with urlopen(f"{url}api/v1/session") as answer:
                 assert json.load(answer)["role"] == "admin"
+            with urlopen(f"{url}api/v1/bill") as answer:
+                bill = json.load(answer)
+            assert bill["requests"]["put"] == 7
+            problems = {one["name"]: one["problem"] for one in bill["sources"]}
+            assert problems.keys() == {"this console", "this application", "broker 1"}
+            assert "does not answer" in problems["broker 1"]
     with pytest.raises(URLError):
         urlopen(url)
 

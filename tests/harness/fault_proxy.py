@@ -13,8 +13,11 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from http.client import HTTPConnection, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from random import Random
 from typing import Any
+
+from tests.harness.store_servers import s3_server
 
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
 FORWARD_TIMEOUT_S = 60.0
@@ -93,6 +96,15 @@ class FaultProxy:
         """Let a share of all requests fail from now on: some refused, some without an answer."""
         with self._lock:
             self._share = share
+
+    def billed(self) -> dict[str, tuple[int, int]]:
+        """Return requests and bytes of each kind so far."""
+        moved = dict(self.moved)
+        return {
+            kind: (count, moved[kind, "in"] + moved[kind, "out"])
+            for (kind, what), count in sorted(moved.items())
+            if what == "requests"
+        }
 
     def clear(self) -> None:
         """Drop all rules."""
@@ -292,6 +304,15 @@ def _damaged(body: bytes) -> bytes:
     """Return bytes of the same length, with one bit changed in the middle."""
     at = len(body) // 2
     return body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
+
+
+@contextmanager
+def counted_store(folder: Path, set_variable: Callable[[str, str], None]) -> Iterator[FaultProxy]:
+    """Serve S3 with the bucket `billed`, and set the variables that lead there by a proxy."""
+    with s3_server(folder, "billed") as server, fault_proxy(server.port) as proxy:
+        for name, value in server.environment(proxy.endpoint_url).items():
+            set_variable(name, value)
+        yield proxy
 
 
 @contextmanager

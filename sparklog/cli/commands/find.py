@@ -118,8 +118,7 @@ def _partitions(args: Arguments, topic: Topic, key: bytes) -> list[int]:
 
 
 def _requests(log: Log) -> int:
-    counters = getattr(log.store, "counters", None)
-    return 0 if counters is None else sum(c.requests for c in counters.by_kind().values())
+    return sum(count.requests for count in log.requests().values())
 
 
 def _summary(where: str, found: FoundKey, requests: int) -> str:

@@ -6,17 +6,21 @@ Equivalent to `spark-submit jobs/serve.py`, without spark-submit. It can serve t
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, cast
 
 from sparklog.broker.network.listeners import PORT_MAX
 from sparklog.cli.arguments import Arguments, CommandParser, UsageError, whole_number
 from sparklog.cli.output import Output, say
+from sparklog.core.counters import Snapshot
 from sparklog.core.errors import InvalidRequest
+from sparklog.spark.access.log_access import shared_log
 from sparklog.spark.jobs.job import run_job
 from sparklog.spark.serve.arguments import EXAMPLES, add_serve_options, serve_job
 from sparklog.spark.serve.job import ServeJob
 from sparklog.spark.serve.serve import serve_with
+from sparklog.spark.serve.state import MetricsPages
 from sparklog.spark.serve.task_broker import run as run_broker
 
 CONSOLE: str = "sparklog.console.command"
@@ -26,7 +30,15 @@ CONSOLE: str = "sparklog.console.command"
 class ServesConsole(Protocol):
     """The part of the console's command that this one uses."""
 
-    def served(self, root: str, port: int, *, login: bool) -> AbstractContextManager[str]:
+    def served(
+        self,
+        root: str,
+        port: int,
+        *,
+        login: bool,
+        pages: Callable[[], Mapping[str, str]],
+        counters: Mapping[str, Callable[[], Snapshot]],
+    ) -> AbstractContextManager[str]:
         """Serve a root on loopback, and lend the address."""
 
 
@@ -49,17 +61,28 @@ def run(args: Arguments, output: Output) -> int:
         job = serve_job(args)
     except InvalidRequest as error:
         raise UsageError(str(error)) from None
-    with _console(args.console_port, job) as url:
+    pages = MetricsPages()
+    with _console(args.console_port, job, pages) as url:
         if url is not None:
             say(f"The console is at {url}")
-        return run_job("sparklog serve", lambda _: job, serve_with(run_broker), [])
+        return run_job("sparklog serve", lambda _: job, serve_with(run_broker, pages), [])
 
 
-def _console(port: int | None, job: ServeJob) -> AbstractContextManager[str | None]:
+def _console(
+    port: int | None, job: ServeJob, pages: MetricsPages
+) -> AbstractContextManager[str | None]:
+    """Serve the console, whose bill has the brokers' requests and those of this process."""
     if port is None:
         return nullcontext()
+    scheme = "https" if job.configs.get("metrics.listener.name") else "http"
+    counters = {}
+    if job.schedule is not None:
+        counters["this application"] = shared_log(job.root).requests
     command = cast("ServesConsole", importlib.import_module(CONSOLE))
-    return command.served(job.root, port, login=has_users(job))
+    return command.served(
+        job.root, port, login=has_users(job), counters=counters,
+        pages=lambda: {n: f"{scheme}://{page}" for n, page in pages.by_broker.items()},
+    )  # fmt: skip
 
 
 def has_users(job: ServeJob) -> bool:

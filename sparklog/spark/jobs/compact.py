@@ -89,10 +89,11 @@ def joined(
     first: PartitionAnswer, parts: Sequence[PartitionAnswer], result: Mapping[str, Any], error: str
 ) -> PartitionAnswer:
     """Return one answer for a partition that several tasks worked on."""
-    requests: dict[str, int] = dict(first.requests)
+    requests: dict[str, Sequence[int]] = dict(first.requests)
     for part in parts:
-        for kind, count in part.requests.items():
-            requests[kind] = requests.get(kind, 0) + count
+        for kind, (count, size_bytes) in part.requests.items():
+            known = requests.get(kind, (0, 0))
+            requests[kind] = (known[0] + count, known[1] + size_bytes)
     return PartitionAnswer(first.topic, first.partition, result, error, requests)
 
 
@@ -171,7 +172,8 @@ def compact(job: CompactJob, open_session: OpenSession, progress: JobProgress) -
             if parts:
                 shared = run_tasks(spark, job.root, parts, compacting(len(parts)))
                 answers = published(log, compacting(1), works, answers, shared)
-    return compact_report(job, answers, progress.elapsed_s())
+        report = compact_report(job, answers, progress.elapsed_s())
+        return replace(report, by_driver=log.requests())
 
 
 class _Compact:

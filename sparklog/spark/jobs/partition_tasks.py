@@ -61,8 +61,8 @@ class PartitionAnswer:
     result: Mapping[str, Any]
     """JSON values; empty if it failed."""
     error: str = ""
-    requests: Mapping[str, int] = field(default_factory=dict)
-    """Requests to the store, by kind."""
+    requests: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Requests to the store and the bytes that they moved, by kind."""
 
 
 PartitionFunction = Callable[[Log, PartitionWork], Mapping[str, Any]]
@@ -177,16 +177,15 @@ def _answered(root: str, text: str, function: PartitionFunction) -> str:
 
 def answered(log: Log, work: PartitionWork, function: PartitionFunction) -> PartitionAnswer:
     """Do the work of one partition here, and return the answer, with an error as a part of it."""
-    counters = getattr(log.store, "counters", None)
-    before = counters.snapshot() if counters is not None else {}
+    before = log.requests()
     try:
         result, error = dict(function(log, work)), ""
     except TopicDeleted:
         result, error = {}, ""
     except (SparklogError, OSError) as failure:
         result, error = {}, f"{type(failure).__name__}: {failure}"
-    after = counters.snapshot() if counters is not None else {}
-    requests = {kind: count.requests for kind, count in by_kind(diff(before, after)).items()}
+    counts = by_kind(diff(before, log.requests()))
+    requests = {kind: (count.requests, count.bytes) for kind, count in counts.items()}
     return PartitionAnswer(work.topic, work.partition, result, error, requests)
 
 

@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.counters import Snapshot
 from sparklog.core.terminal_text import printable
 
 TERMINAL_INTERVAL_S = 0.5
@@ -56,6 +57,8 @@ class ProgressReport:
     """Standard output holds the records themselves."""
     ended_by: int | None = None
     """The exit code when the work was ended from outside, None when it is complete."""
+    counted: Snapshot = field(default_factory=dict)
+    """Requests of the driver to the store, by kind and topic; those of tasks are not known."""
 
     def to_text(self) -> str:
         """Return the report as lines."""

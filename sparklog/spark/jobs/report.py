@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sparklog.core.counters import RequestCount, Snapshot, add_to
 from sparklog.spark.jobs.job import FAILED
 from sparklog.spark.jobs.partition_tasks import PartitionAnswer
 
@@ -27,11 +28,22 @@ class UpkeepReport:
     """Findings for the operator, beside partitions that failed."""
     done_code: int | None = None
     """The exit code when no partition failed; None for that of any job that is done."""
+    by_driver: Snapshot = field(default_factory=dict)
+    """Requests of the driver to the store."""
 
     @property
     def printed(self) -> bool:
         """Return that standard output holds nothing yet."""
         return False
+
+    @property
+    def counted(self) -> Snapshot:
+        """Return the requests of the driver and of all tasks, by kind and topic."""
+        found = dict(self.by_driver)
+        for one in self.answers:
+            own = {(kind, one.topic): RequestCount(*n) for kind, n in one.requests.items()}
+            add_to(found, own)
+        return found
 
     @property
     def failures(self) -> list[PartitionAnswer]:
@@ -71,7 +83,7 @@ def requests_of(answers: Iterable[PartitionAnswer]) -> dict[str, int]:
     """Return the requests that the tasks made, by kind."""
     total: Counter[str] = Counter()
     for answer in answers:
-        total.update(answer.requests)
+        total.update({kind: count for kind, (count, _) in answer.requests.items()})
     return dict(sorted(total.items()))
 
 

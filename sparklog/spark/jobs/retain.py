@@ -129,7 +129,8 @@ def retain(job: RetainJob, open_session: OpenSession, progress: JobProgress) -> 
             ({}, []) if job.topics else _beside(log, job, image, records, snapshots, wals)
         )
         problems += [f"a snapshot is damaged; drop it. object={key}" for key in snapshots.damaged]
-    return retain_report(job, answers, beside, problems, progress.elapsed_s())
+        report = retain_report(job, answers, beside, problems, progress.elapsed_s())
+        return replace(report, by_driver=log.requests())
 
 
 def retained_works(

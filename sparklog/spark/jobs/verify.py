@@ -150,35 +150,37 @@ def verify(job: VerifyJob, open_session: OpenSession, progress: JobProgress) -> 
     Raises:
         SparklogError: a topic does not exist. PySparkException: Spark.
     """
-    works, problems, damaged = _works(job)
+    with open_log(job.root) as log:
+        works, problems, damaged = _works(job, log)
+        by_driver = log.requests()
     spark = open_session(WAITING_JVM)
     progress.start()
     with watched(progress, StageSampler(spark)):
         answers = run_tasks(spark, job.root, works, verified_by(job))
     judged = with_stakes([_judged(a) for a in answers], damaged)
-    return verify_report(job, judged, progress.elapsed_s(), problems)
+    report = verify_report(job, judged, progress.elapsed_s(), problems)
+    return replace(report, by_driver=by_driver)
 
 
-def _works(job: VerifyJob) -> tuple[list[PartitionWork], list[str], list[DamagedWal]]:
+def _works(job: VerifyJob, log: Log) -> tuple[list[PartitionWork], list[str], list[DamagedWal]]:
     """Return what to look at, problems, and damaged write-ahead logs.
 
     The work is the registry alone when that cannot be read.
     """
     registry = PartitionWork(METADATA_TOPIC, METADATA_TOPIC_ID, 0, {})
-    with open_log(job.root) as log:
-        snapshots = run_protocol(snapshot_records(), log.store)
-        problems = [f"a snapshot is damaged; drop it. object={key}" for key in snapshots.damaged]
-        try:
-            image = log.refresh()
-        except DataCorrupt as error:
-            if job.topics or job.drops:
-                raise
-            problem = f"only the registry was looked at, it cannot be read: {error}"
-            return [registry], [*problems, problem], []
-        if job.drops:
-            given_up = drop_wal_ranges(log, image, _ranges(job), dry_run=job.dry_run)
-            return _drop_works(job, image, given_up), problems, []
-        damaged = damaged_wals(log, image)
+    snapshots = run_protocol(snapshot_records(), log.store)
+    problems = [f"a snapshot is damaged; drop it. object={key}" for key in snapshots.damaged]
+    try:
+        image = log.refresh()
+    except DataCorrupt as error:
+        if job.topics or job.drops:
+            raise
+        problem = f"only the registry was looked at, it cannot be read: {error}"
+        return [registry], [*problems, problem], []
+    if job.drops:
+        given_up = drop_wal_ranges(log, image, _ranges(job), dry_run=job.dry_run)
+        return _drop_works(job, image, given_up), problems, []
+    damaged = damaged_wals(log, image)
     works = with_pins(work_on(chosen_topics(image, job.topics)), snapshots)
     if job.topics:
         return works, problems, damaged

@@ -97,7 +97,8 @@ def materialize(
         progress.start()
         with MaterializedTopic(log, job.root, job.topic, job.isolation, job.options) as topic:
             run = Materialization(job, spark, tables, topic, progress, schemas=schemas)
-            return run.plan() if job.dry_run else run.run()
+            done = run.plan() if job.dry_run else run.run()
+        return replace(done, counted=log.requests())
 
 
 @contextmanager

@@ -241,6 +241,7 @@ class ScheduleClaims:
             message=ending.message,
             report=ending.report,
             log=ending.log,
+            requests=ending.requests,
             records_before=amounts.records_before,
             records_after=amounts.records_after,
             bytes_before=amounts.bytes_before,

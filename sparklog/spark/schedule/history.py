@@ -99,6 +99,8 @@ class JobRun:
     """Its report with --json."""
     log: str = ""
     """Its last lines of progress, warnings, and the trace of a failure; empty if run by hand."""
+    requests: Mapping[str, Any] = field(default_factory=dict)
+    """Its requests to the store: see `counters.to_document`."""
 
     @property
     def ended(self) -> bool:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from threading import get_ident
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from sparklog.core.bounded_json import OBJECT_BYTES_MAX, parse_json
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.counters import Snapshot, to_document
 from sparklog.spark.jobs.job import DONE as EXIT_DONE
 from sparklog.spark.jobs.job import FAILED as EXIT_FAILED
 from sparklog.spark.jobs.job import MENDED as EXIT_MENDED
@@ -56,11 +57,24 @@ class RunEnd:
     report: Mapping[str, Any] = field(default_factory=dict)
     log: str = ""
     """See `RunLog`."""
+    requests: Mapping[str, Any] = field(default_factory=dict)
+    """Requests to the store: see `counters.to_document`."""
+
+
+@runtime_checkable
+class CountingReport(Protocol):
+    """A report that knows the requests of its job to the store."""
+
+    @property
+    def counted(self) -> Snapshot:
+        """Return them by kind and topic."""
 
 
 ENDED_WITH_APPLICATION: Final = RunEnd(TERMINATED, EXIT_TERMINATED, "ended with the application")
 
 
+TOPICS_COUNTED_MAX: Final = 50
+"""The history names this many topics of a run; the requests to the others are together."""
 LOG_BYTES_MAX: Final = 4 * 1024
 """Of each run in the history, of which a page of the console reads half a year."""
 LOG_LINES_MAX: Final = 200
@@ -188,6 +202,9 @@ def ending_of(report: JobReport) -> RunEnd:
         code,
         message,
         parse_json(report.to_json(), "report of a job", bytes_max=OBJECT_BYTES_MAX),
+        requests=to_document(report.counted, TOPICS_COUNTED_MAX)
+        if isinstance(report, CountingReport)
+        else {},
     )
 
 

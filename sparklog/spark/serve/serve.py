@@ -66,7 +66,7 @@ from sparklog.spark.serve.spark_secrets import (
     connect_address,
     connect_token,
 )
-from sparklog.spark.serve.state import WAITING, Notice, Serving
+from sparklog.spark.serve.state import WAITING, MetricsPages, Notice, Serving
 
 if TYPE_CHECKING:
     from sparklog.spark.schedule.schedule import Schedule
@@ -82,8 +82,10 @@ OF_JOBS = -1
 """In place of a broker's id, in events about upkeep jobs."""
 
 
-def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, SparkStart, JobProgress], ServeReport]:
-    """Return the job's body, with what a broker's task runs."""
+def serve_with(
+    entry: BrokerEntry, pages: MetricsPages | None = None
+) -> Callable[[ServeJob, SparkStart, JobProgress], ServeReport]:
+    """Return the job's body, with what a broker's task runs; `pages` gets the brokers' pages."""
 
     def serve(job: ServeJob, spark: SparkStart, progress: JobProgress) -> ServeReport:
         job = job.with_ids_of_log()
@@ -121,6 +123,7 @@ def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, SparkStart, JobProgres
             if job.connect_port is not None:
                 telling.say(_connect_notice(context, job.connect_port, master, token))
             server = _Launcher(job, entry, context, master, progress, telling)
+            server.pages = pages or server.pages
             jvm_end = stack.enter_context(JvmShutdown(context, _end_timeout_s(job)))
             with StopRequest() as request:
                 server.start()
@@ -218,6 +221,7 @@ class _Launcher:
             self._sharing = SlotSharing(job.brokers)
         self._jobs_host = job.place(master).listen_host
         self._upkeep: Upkeep | None = None
+        self.pages = MetricsPages()
 
     def start(self) -> None:
         """Submit the brokers."""
@@ -337,6 +341,7 @@ class _Launcher:
             self._say(Notice(str(event.get("text", "")), event))
             return True
         notices = self._serving.handle(broker_id, event)
+        self.pages.by_broker = self._serving.metrics_pages
         if event.get("event") == "ready" and self._serving.all_ready:
             self._write_ready_file()
         for notice in notices:

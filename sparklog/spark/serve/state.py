@@ -42,6 +42,14 @@ class BrokerStatus:
     """It ended in good order, after it had been asked to."""
 
 
+@dataclass(slots=True)
+class MetricsPages:
+    """The pages for Prometheus of the brokers that serve, for a reader in another thread."""
+
+    by_broker: Mapping[str, str] = field(default_factory=dict)
+    """HOST:PORT by a name for people. It is replaced as a whole."""
+
+
 @dataclass(frozen=True, slots=True)
 class Notice:
     """Something worth telling."""
@@ -91,6 +99,19 @@ class Serving:
     def bootstrap_servers(self) -> str:
         """Return the addresses of all brokers that have served, as clients take them."""
         return ",".join(b.address for b in self.brokers.values() if b.address is not None)
+
+    @property
+    def metrics_pages(self) -> dict[str, str]:
+        """Return HOST:PORT of the pages for Prometheus of the brokers that serve, by a name.
+
+        A broker that starts again has another name, unless its page has the same address.
+        """
+        pages = {
+            one.broker_id: str(Address(one.facts["host"], one.facts["metrics_port"]))
+            for one in self.brokers.values()
+            if one.state == "ready" and one.facts.get("metrics_port")
+        }
+        return {f"broker {broker_id} ({page})": page for broker_id, page in pages.items()}
 
     def document(self) -> dict[str, Any]:
         """Return everything, for the ready file."""

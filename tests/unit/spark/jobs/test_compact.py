@@ -227,17 +227,17 @@ def test_several_tasks_compact_a_large_partition_in_one_commit(
         partition.append([numbered(5 * n, 5)])
     works = work_on(log.topics().values())
     compacting = compacted_by(JOB, clock, share_bytes=0)
-    first = [PartitionAnswer("t", 0, compacting(log, works[0]), "", {"get": 1})]
+    first = [PartitionAnswer("t", 0, compacting(log, works[0]), "", {"get": (1, 5)})]
     parts = share_works(works, first, slots=3)
     assert [part.details["share"] for part in parts] == [[0, 3], [1, 3], [2, 3]]
-    shared = [PartitionAnswer("t", 0, compacting(log, part), "", {"get": 2}) for part in parts]
+    shared = [PartitionAnswer("t", 0, compacting(log, part), "", {"get": (2, 9)}) for part in parts]
     (failed,) = published(
         log, compacting, works, first, [*shared[:2], replace(shared[2], error="E")]
     )
     assert failed.error == "E"
     assert len(rows(partition)) == 50
     (done,) = published(log, compacting, works, first, shared)
-    assert (done.error, done.requests, done.result["shares"]) == ("", {"get": 7}, 3)
+    assert (done.error, done.requests, done.result["shares"]) == ("", {"get": (7, 32)}, 3)
     assert (done.result["compacted"]["rows_after"], len(rows(partition))) == (7, 7)
     report = compact_report(JOB, [done], 1.0)
     assert report.totals["compacted"]["rows_before"] == 50

@@ -140,8 +140,8 @@ def test_a_call_is_understood() -> None:
 
 def test_failed_partition_is_reported_and_fails_the_job() -> None:
     answers = (
-        PartitionAnswer("t", 0, {"expired_offsets": 3}, "", {"get": 2, "list": 1}),
-        PartitionAnswer("t", 1, {}, "DataCorrupt: bad. object=x", {"get": 1}),
+        PartitionAnswer("t", 0, {"expired_offsets": 3}, "", {"get": (2, 90), "list": (1, 0)}),
+        PartitionAnswer("t", 1, {}, "DataCorrupt: bad. object=x", {"get": (1, 10)}),
     )
     report = UpkeepReport(
         "done", 1.0, answers, {"expired_offsets": total_of(answers, "expired_offsets")}, ("line",)

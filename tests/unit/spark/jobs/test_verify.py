@@ -66,12 +66,10 @@ def test_a_call_is_understood() -> None:
     assert not parsed("--dry-run").changes
 
 
-def run_job(log: Log, monkeypatch: pytest.MonkeyPatch, *words: str) -> UpkeepReport:
+def run_job(log: Log, *words: str) -> UpkeepReport:
     """Do what the job does, without Spark's tasks."""
     job = parsed(*words)
-    monkeypatch.setattr(verify, "open_log", lambda root: log)
-    monkeypatch.setattr(Log, "close", lambda self: None)
-    works, problems, damaged = verify._works(job)
+    works, problems, damaged = verify._works(job, log)
     answers = []
     for work in works:
         try:
@@ -92,73 +90,67 @@ def log() -> Log:
     return opened
 
 
-def test_exit_codes_differ_for_repaired_given_up_and_left_damage(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert run_job(log, monkeypatch).ended_by is None
+def test_exit_codes_differ_for_repaired_given_up_and_left_damage(log: Log) -> None:
+    assert run_job(log).ended_by is None
     registry = log._metadata.layout
     hint = registry.key(registry.snapshot_name(3))
     log.store.put(hint, b"damaged")
-    assert run_job(log, monkeypatch).ended_by == 1
-    assert run_job(log, monkeypatch, "--repair", "--dry-run").ended_by == 1
-    repaired = run_job(log, monkeypatch, "--repair")
+    assert run_job(log).ended_by == 1
+    assert run_job(log, "--repair", "--dry-run").ended_by == 1
+    repaired = run_job(log, "--repair")
     assert (repaired.ended_by, repaired.totals["mended"]) == (3, 1)
-    assert run_job(log, monkeypatch).ended_by is None
+    assert run_job(log).ended_by is None
 
     layout = log.partition("t", 1).layout
     log.store.put(layout.key(layout.chain_name(4)), b"damaged")
-    left = run_job(log, monkeypatch, "--repair")
+    left = run_job(log, "--repair")
     assert (left.ended_by, left.totals["mended"]) == (1, 0)
     assert "t-1: offsets from 4 on lost" in left.to_text()
     drop = ("--drop-damaged", "t:1:4-8")
-    assert run_job(log, monkeypatch, *drop, "--dry-run").ended_by == 1
-    given_up = run_job(log, monkeypatch, *drop)
+    assert run_job(log, *drop, "--dry-run").ended_by == 1
+    given_up = run_job(log, *drop)
     assert given_up.ended_by == 3
     assert "offsets 4 to 8 given up" in given_up.to_text()
     assert log.partition("t", 1).append([numbered(0, 1)]).base_offset == 8
-    assert "nothing is damaged there" in run_job(log, monkeypatch, *drop).to_text()
+    assert "nothing is damaged there" in run_job(log, *drop).to_text()
     with pytest.raises(InvalidRequest, match="does not have"):
-        run_job(log, monkeypatch, "--drop-damaged", "t:7:4-8")
+        run_job(log, "--drop-damaged", "t:7:4-8")
 
 
-def test_a_registry_that_cannot_be_read_is_looked_at_alone(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_registry_that_cannot_be_read_is_looked_at_alone(log: Log) -> None:
     registry = log._metadata.layout
     log.store.put(registry.key(registry.chain_name(0)), b"damaged")
     fresh = Log(log.store)
-    report = run_job(fresh, monkeypatch)
+    report = run_job(fresh)
     assert report.ended_by == 1
     assert [a.topic for a in report.answers] == ["__cluster_metadata"]
     assert "only the registry was looked at" in report.to_text()
 
 
-def test_snapshots_of_deleted_topics_are_verified_too(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_snapshots_of_deleted_topics_are_verified_too(log: Log) -> None:
     snapshot = create_snapshot(log, "s", ["t"])
-    whole = run_job(log, monkeypatch)
+    whole = run_job(log)
     assert (whole.ended_by, len(whole.answers)) == (None, 3)
     log.delete_topic("t")
-    whole = run_job(log, monkeypatch)
+    whole = run_job(log)
     assert (whole.ended_by, len(whole.answers)) == (None, 3)
     layout = snapshot.partitions[1].layout
     log.store.delete(layout.key(layout.chain_name(4)))
-    missing = run_job(log, monkeypatch)
+    missing = run_job(log)
     assert missing.ended_by == 1
     assert "a snapshot misses offsets 4 to 8" in missing.to_text()
     log.store.delete(layout.key(layout.pin_name(snapshot.partitions[1].pin)))
-    assert "a pin that a snapshot names is missing" in run_job(log, monkeypatch).to_text()
+    assert "a pin that a snapshot names is missing" in run_job(log).to_text()
     drop_snapshot(log.store, "s")
     log.store.put("snapshots/bad.json", b"{}")
-    told = run_job(log, monkeypatch)
+    told = run_job(log)
     assert (told.ended_by, len(told.answers)) == (None, 1)
     assert "a snapshot is damaged; drop it" in told.to_text()
 
 
-def test_root_without_a_log_is_not_reported_as_sound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_without_a_log_is_not_reported_as_sound() -> None:
     with pytest.raises(InvalidRequest, match="no log under this root"):
-        run_job(Log(MemoryStore("no log")), monkeypatch)
+        run_job(Log(MemoryStore("no log")))
 
 
 WAL = WalLayout(1, "a" * 32)
@@ -186,20 +178,18 @@ def led_with_a_lost_window(log: Log) -> None:
     log._decide(lambda _: [state.record(topic.topic_id, 0)])
 
 
-def test_lost_window_is_named_and_given_up_with_its_offsets(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_window_is_named_and_given_up_with_its_offsets(log: Log) -> None:
     led_with_a_lost_window(log)
-    report = run_job(log, monkeypatch, "--topic", "t")
+    report = run_job(log, "--topic", "t")
     (failed,) = report.failures
     assert (failed.topic, failed.partition) == ("t", 0)
     assert "offsets 10 to 12 are lost; they were acknowledged" in failed.error
     assert f"--drop-damaged t:0:10-12 object={WAL.key(2)} problem=it is missing" in failed.error
-    planned = run_job(log, monkeypatch, "--drop-damaged", "t:0:10-12", "--dry-run")
+    planned = run_job(log, "--drop-damaged", "t:0:10-12", "--dry-run")
     assert planned.failures == []
-    assert len(run_job(log, monkeypatch, "--topic", "t").failures) == 1
-    assert run_job(log, monkeypatch, "--drop-damaged", "t:0:10-12").failures == []
-    assert run_job(log, monkeypatch, "--topic", "t").failures == []
+    assert len(run_job(log, "--topic", "t").failures) == 1
+    assert run_job(log, "--drop-damaged", "t:0:10-12").failures == []
+    assert run_job(log, "--topic", "t").failures == []
     view = log.partition("t", 0).view()
     assert [(e.base_offset, e.end_offset, e.rows) for e in view.entries] == [
         (0, 4, 4),

@@ -33,6 +33,18 @@ def test_readiness_of_all_brokers_is_announced_once() -> None:
     assert [one["state"] for one in second.document["brokers"]] == ["ready", "ready"]
 
 
+def test_pages_for_prometheus_are_those_of_brokers_that_serve() -> None:
+    serving = Serving([1, 2])
+    started(serving, 1)
+    started(serving, 2)
+    assert serving.metrics_pages == {}
+    ready(serving, 1, metrics_port=9404)
+    ready(serving, 2, 9093)
+    assert serving.metrics_pages == {"broker 1 (h:9404)": "h:9404"}
+    serving.handle(1, {"event": "hung up"})
+    assert serving.metrics_pages == {}
+
+
 def test_new_log_in_an_empty_root_is_reported() -> None:
     serving = Serving([1])
     started(serving, 1)
