@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from threading import RLock
+from typing import Self
 
 from sparklog.cluster.metadata import access_changes, broker_ids, snapshot
 from sparklog.cluster.metadata import changes as client_quotas
@@ -68,19 +69,6 @@ LOST_RACES_MAX = 1000
 Decision = Callable[[MetadataImage], list[Record]]
 
 
-def open_log(root: str, *, clock: Clock = SYSTEM_CLOCK, entropy: Entropy = SYSTEM_ENTROPY) -> Log:
-    """Open the log under `root` (`file://…`, a path, `s3://…`, `memory://…`); it may be empty.
-
-    Raises:
-        InvalidConfig: sparklog does not support this root. Unavailable: the store does not respond.
-    """
-    return Log(
-        open_store(root, clock=clock, entropy=entropy, label_of=topic_of_key),
-        clock=clock,
-        entropy=entropy,
-    )
-
-
 class Log(Closeable):
     """Topics and partitions under one root."""
 
@@ -98,6 +86,19 @@ class Log(Closeable):
         self._image: MetadataImage | None = None
         self._snapshot_end = 0
         self._partitions: dict[tuple[str, int], tuple[Mapping[str, str], PartitionLog]] = {}
+
+    @classmethod
+    def open(
+        cls, root: str, *, clock: Clock = SYSTEM_CLOCK, entropy: Entropy = SYSTEM_ENTROPY
+    ) -> Self:
+        """Open the log under `root` (`file://…`, a path, `s3://…`, `memory://…`); it may be empty.
+
+        Raises:
+            InvalidConfig: sparklog does not support this root. Unavailable: the store does not
+                respond.
+        """
+        store = open_store(root, clock=clock, entropy=entropy, label_of=topic_of_key)
+        return cls(store, clock=clock, entropy=entropy)
 
     def close(self) -> None:
         """Stop the threads and release the store's connections."""
@@ -419,3 +420,6 @@ class Log(Closeable):
                 self._snapshot_end = end
                 return image
         return MetadataImage()
+
+
+open_log = Log.open

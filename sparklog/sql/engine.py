@@ -330,6 +330,32 @@ class Query(Closeable):
         return InvalidRequest(_one_line(text[: place.start()] if place else text) + _spelled(place))
 
 
+def query_table(
+    topics: TopicReader,
+    statement: str,
+    limits: QueryLimits | None = None,
+    rules: DecodeRules | None = None,
+) -> pa.Table:
+    """Return the result of a statement over `topics`. Raises as `Query.batches`.
+
+    The result may have as many bytes as DuckDB's memory, and is an error beyond them.
+    """
+    allowed = QueryLimits() if limits is None else limits
+    with Query(topics, statement, allowed, rules) as running:
+        batches: list[pa.RecordBatch] = []
+        size = 0
+        for batch in running.batches():
+            batches.append(batch)
+            size += batch.nbytes
+            if size > allowed.memory_bytes:
+                running.cancel()
+                raise InvalidRequest(
+                    "the result is larger than the memory limit; add a LIMIT, or allow more. "
+                    f"memory_bytes={allowed.memory_bytes}"
+                )
+        return pa.Table.from_batches(batches)
+
+
 def _same(state: ReadablePartition) -> ReadablePartition:
     return state
 

@@ -12,8 +12,8 @@ import pytest
 
 from sparklog.client.admin import Admin
 from sparklog.cluster.log import open_log
+from sparklog.sql.engine import query_table
 from sparklog.sql.key_state import newest_record
-from sparklog.sql.query import query_table
 from sparklog.sql.topics import BrokerTopics, RootTopics, TopicReader
 from tests.cli.conftest import Cli
 from tests.harness.waiting import eventually

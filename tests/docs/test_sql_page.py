@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
+from sparklog import Log, open_log
 from sparklog.cli.main import main, parser_of
-from sparklog.cluster.log import Log, open_log
 from sparklog.cluster.named_snapshots import create_snapshot
 from sparklog.registry import decisions
 from sparklog.registry.model.schema import read_content
 from sparklog.registry.registry import SchemaRegistry
 from sparklog.registry.schema_log import RootSchemaLog
-from sparklog.sql.query import query
 from tests.harness.log_records import batch
 
 PAGE = Path(__file__).resolve().parents[2] / "sparklog" / "docs" / "SQL.md"
@@ -51,7 +50,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
 def test_statements_of_the_page_run(log: Log) -> None:
     assert len(STATEMENTS) > 20
     for statement in STATEMENTS:
-        assert query(log, statement).num_columns, statement
+        assert log.sql(statement).num_columns, statement
 
 
 def test_commands_of_the_page_run(
@@ -83,5 +82,5 @@ def test_the_python_example_of_the_page_runs(log: Log, monkeypatch: pytest.Monke
     (example,) = re.findall(r"^```py\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
     found: dict[str, Any] = {}
     exec(example.replace('"/data/log"', repr(log.store.url)), found)
-    table = found["table"]
-    assert table.num_rows == 1
+    assert found["table"].to_pylist() == [{"partition": 0, "count_star()": 4}]
+    assert json.loads(found["value"])["id"] == 3

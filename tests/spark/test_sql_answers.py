@@ -1,4 +1,4 @@
-"""Queries over one log by `sparklog.query`, by Spark SQL and by a plain reader: alike answers.
+"""Queries over one log by `sparklog.Log.sql`, by Spark SQL and by a plain reader: alike answers.
 
 The log has JSON, Avro of two schema versions, nulls, headers, aborted transactions, gaps of a
 compaction, and records that only the broker has.
@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.avro.functions import from_avro
 
-from sparklog.cluster.log import Log, open_log
+from sparklog import Log, open_log
 from sparklog.core.config.model import LONG_MAX
 from sparklog.log.cleanup.compaction_policy import CompactionPolicy
 from sparklog.log.cleanup.compactor import Compactor
@@ -35,7 +35,6 @@ from sparklog.registry.model.schema import read_content
 from sparklog.registry.registry import SchemaRegistry
 from sparklog.registry.schema_log import RootSchemaLog
 from sparklog.registry.state import RegistryState
-from sparklog.sql.query import query
 from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
 
@@ -321,7 +320,7 @@ def test_the_log_has_each_case_that_the_queries_need(story: Story) -> None:
 def test_answers_are_alike(story: Story, statement: str, answer: Answer) -> None:
     expected = ordered(answer(story))
     assert expected
-    found = query(story.log, statement.format(**story.names["duckdb"]), committed_only=True)
+    found = story.log.sql(statement.format(**story.names["duckdb"]), committed_only=True)
     assert ordered(tuple(row.values()) for row in found.to_pylist()) == expected
     by_spark = story.spark.sql(statement.format(**story.names["spark"])).collect()
     assert ordered(map(tuple, by_spark)) == expected

@@ -22,9 +22,9 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("coordinator", "cluster"),
     ("registry",),
     ("broker", "client"),
-    ("sparklog",),  # the package's own list of public names
     ("spark",),
     ("sql",),
+    ("sparklog",),  # the package's own list of public names
     ("cli",),
     ("console",),  # the command line loads it by name
     ("jobs",),
@@ -115,7 +115,8 @@ def layer_violations(source: Source) -> list[str]:
         ("sparklog/broker/x.py", "import_module('sparklog.client')", "must not import client"),
         ("sparklog/spark/x.py", "from sparklog.testing import z", "only tests"),
         ("sparklog/testing/x.py", "from sparklog.cli import main", "no user interface"),
-        ("sparklog/__init__.py", "from sparklog.spark import source", "must not import spark"),
+        ("sparklog/spark/x.py", "from sparklog import open_log", "must not import sparklog"),
+        ("sparklog/__init__.py", "from sparklog.cli import main", "must not import cli"),
         ("jobs/x.py", "import pyspark", "only sparklog/spark"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The systems that answer: `sparklog.query`, DuckDB on Parquet, and Spark on our source."""
+"""The systems that answer: `sparklog.sql`, DuckDB on Parquet, and Spark on our source."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from sparklog.cluster.log import open_log
-from sparklog.sql.query import query_table
+from sparklog.sql.engine import query_table
 from sparklog.sql.topics import RootTopics
 from tests.bench.sql.flights import TOPIC, Flights
 
@@ -34,7 +34,7 @@ class SqlSystem(Protocol):
 
 
 class OurSql:
-    """`sparklog.query` on the topic, each time as a new query."""
+    """SQL of ours on the topic, each time as a new query."""
 
     name = "sparklog"
 

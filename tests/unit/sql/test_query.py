@@ -7,11 +7,10 @@ from uuid import uuid4
 
 import pytest
 
-from sparklog.cluster.log import Log, open_log
+from sparklog import Log, open_log
 from sparklog.cluster.named_snapshots import create_snapshot
 from sparklog.core.errors import DataCorrupt, InvalidRequest, UnknownTopicOrPartition
 from sparklog.sql.engine import DecodeRules, Query, QueryLimits
-from sparklog.sql.query import query
 from sparklog.sql.topics import RootTopics
 from tests.harness.log_records import batch
 
@@ -130,7 +129,7 @@ QUERIES: list[tuple[str, Answer]] = [
 def test_sql_answers_as_a_plain_reader_does(
     log: Log, plain: list[Row], statement: str, answer: Answer
 ) -> None:
-    rows = query(log, statement).to_pylist()
+    rows = log.sql(statement).to_pylist()
     found = [tuple(row.values()) for row in rows]
     assert sorted(found, key=repr) == sorted(answer(plain), key=repr)
 
@@ -173,12 +172,12 @@ def test_a_limit_stops_reading(log: Log) -> None:
 
 
 def test_explain_reads_nothing_and_counts_skipped_segments(log: Log) -> None:
-    table = query(log, "explain select value from orders where offset < 5").to_pylist()
+    table = log.sql("explain select value from orders where offset < 5").to_pylist()
     text = {row["explain_key"]: row["explain_value"] for row in table}
     assert "3 to read of 15" in text["scan of orders"]
     assert "12 skipped by bounds" in text["scan of orders"]
     assert "read" not in text["scan of orders"].splitlines()[-1]
-    table = query(log, "explain analyze select value from orders where offset < 5").to_pylist()
+    table = log.sql("explain analyze select value from orders where offset < 5").to_pylist()
     assert "read 5 records of 1 segments" in table[1]["explain_value"]
     assert "requests" in table[2]["explain_value"]
 
@@ -202,22 +201,34 @@ def test_explain_reads_nothing_and_counts_skipped_segments(log: Log) -> None:
 )
 def test_a_wrong_statement_is_refused_with_its_place(log: Log, statement: str, reason: str) -> None:
     with pytest.raises(InvalidRequest, match=reason):
-        query(log, statement, limits=QueryLimits(memory_bytes=64 << 20))
+        log.sql(statement, limits=QueryLimits(memory_bytes=64 << 20))
 
 
 @pytest.mark.parametrize("name", ["nope", "Orders", "'/etc/passwd'"])
 def test_only_topics_are_tables(log: Log, name: str) -> None:
     with pytest.raises(UnknownTopicOrPartition, match="no such topic"):
-        query(log, f"select * from {name}")
+        log.sql(f"select * from {name}")
     orders = ["a local variable is no table"]
     assert len(orders) == 1
-    assert [r["name"] for r in query(log, "show tables").to_pylist()] == sorted(log.topics())
+    assert [r["name"] for r in log.sql("show tables").to_pylist()] == sorted(log.topics())
+
+
+def test_get_returns_the_newest_value_of_a_key(log: Log) -> None:
+    log.create_topic("states")
+    partition = log.partition("states", 0)
+    for value in (b"old", b"new"):
+        partition.append([batch([value, b"x"], keys=[b"ann", b"bob"])])
+    partition.append([batch([None], keys=[b"bob"])])
+    assert log.get("states", b"ann") == b"new"
+    assert log.get("states", b"bob") is None, "a tombstone"
+    assert log.get("states", b"eve") is None
+    with pytest.raises(UnknownTopicOrPartition, match="partition=states-1"):
+        log.get("states", b"ann", 1)
 
 
 def test_limits_stop_a_query(log: Log) -> None:
     with pytest.raises(InvalidRequest, match="time limit"):
-        query(
-            log,
+        log.sql(
             "select count(*) from range(1000000000000) t(i) where i % 7 = 3",
             limits=QueryLimits(timeout_s=0.2),
         )
@@ -228,8 +239,7 @@ def test_limits_stop_a_query(log: Log) -> None:
         assert sum(b.num_rows for b in limited.batches()) == 5
         assert limited.is_truncated
     with pytest.raises(InvalidRequest, match="result is larger"):
-        query(
-            log,
+        log.sql(
             "select repeat('a', 10000) from range(50000)",
             limits=QueryLimits(memory_bytes=128 << 20),
         )
@@ -247,12 +257,11 @@ def test_values_that_do_not_decode_fail_or_are_null(log: Log) -> None:
     with pytest.raises(
         InvalidRequest, match=r"no BIGINT. field=n partition=0 offset=2001 value=2.5"
     ):
-        query(log, "select n from json.mixed where offset = 2001")
+        log.sql("select n from json.mixed where offset = 2001")
     with pytest.raises(InvalidRequest, match=r"(?i)malformed json"):
-        query(log, "select n from json.mixed where offset = 2003")
+        log.sql("select n from json.mixed where offset = 2003")
     lenient = DecodeRules(strict=False)
-    found = query(
-        log,
+    found = log.sql(
         "select n, decode_error from json.mixed where offset between 2000 and 2005",
         rules=lenient,
     ).to_pylist()
@@ -264,7 +273,7 @@ def test_values_that_do_not_decode_fail_or_are_null(log: Log) -> None:
         (None, None),
         (None, None),
     ]
-    text = query(log, "select value from text.mixed where offset = 2002", rules=lenient)
+    text = log.sql("select value from text.mixed where offset = 2002", rules=lenient)
     assert text.to_pylist() == [{"value": None}]
 
 
@@ -277,13 +286,13 @@ def test_a_damaged_object_is_reported_as_such(log: Log) -> None:
     log.store.delete(key)
     log.store.put(key, b"not a segment")
     with pytest.raises(DataCorrupt):
-        query(log, "select value from damaged")
+        log.sql("select value from damaged")
 
 
 def test_fields_with_the_names_of_columns_get_other_names(log: Log) -> None:
     log.create_topic("names")
     value = b'{"offset": 1, "a b\\"c": 2, "A": 3, "a": 4, "x/y~z": 5}'
     log.partition("names", 0).append([batch([value])])
-    (row,) = query(log, "select * from json.names").to_pylist()
+    (row,) = log.sql("select * from json.names").to_pylist()
     assert (row["offset"], row["value_offset"], row['a b"c'], row["x/y~z"]) == (0, 1, 2, 5)
     assert (row["A"], row["value_a"]) == (3, 4)

@@ -14,7 +14,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from sparklog.cluster.log import Log, open_log
+from sparklog import Log, open_log
 from sparklog.core.errors import InvalidConfig, InvalidRequest, Unavailable
 from sparklog.core.types import TopicPartition
 from sparklog.registry import decisions
@@ -24,7 +24,6 @@ from sparklog.registry.registry import SchemaRegistry
 from sparklog.registry.schema_log import RootSchemaLog
 from sparklog.sql.arrivals import ArrivalQuery
 from sparklog.sql.engine import DecodeRules
-from sparklog.sql.query import query
 from sparklog.sql.topics import RootTopics
 from tests.harness.log_records import batch
 from tests.harness.referring_values import referring_values
@@ -121,7 +120,7 @@ LENIENT = DecodeRules(strict=False)
 
 
 def rows(log: Log, statement: str, rules: DecodeRules | None = None, **more: Any) -> list[Any]:
-    return [tuple(row.values()) for row in query(log, statement, rules=rules, **more).to_pylist()]
+    return [tuple(row.values()) for row in log.sql(statement, rules=rules, **more).to_pylist()]
 
 
 def test_versions_of_a_schema_are_one_table(log: Log) -> None:
@@ -133,7 +132,7 @@ def test_versions_of_a_schema_are_one_table(log: Log) -> None:
         (None,) * 7,
         (3, *paid),
     ]
-    schema = query(log, statement + "where offset < 1").schema
+    schema = log.sql(statement + "where offset < 1").schema
     assert schema.field("id").type == pa.int64()
     assert schema.field("paid").type == pa.decimal128(9, 2)
     assert rows(log, "select tags->>'$[0]' from registry.orders where offset = 1") == [("a",)]
