@@ -1,4 +1,4 @@
-"""Registry processes: two at once, one of them killed, and serializers of confluent-kafka."""
+"""Registries of a root and behind brokers: two at once, one killed, and Confluent's serializers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -23,9 +23,13 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from sparklog.testing.cluster import SparklogCluster
 from tests.harness.registry_process import RegistryProcess
 
 SCHEMAS = 1000
+KILLED_AT = SCHEMAS // 3
+LATE = SCHEMAS // 5
+"""The last ones, which wait for the registry that was killed to be there again."""
 AVRO = '{"type":"record","name":"User","fields":[{"name":"name","type":"string"}]}'
 JSON = (
     '{"title":"User","type":"object","properties":{"name":{"type":"string"}},'
@@ -52,17 +56,24 @@ def user_class() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("demo.Outer.User"))
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("registry")
+@pytest.fixture(scope="module", params=["root", "brokers"])
+def place(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[str]]:
+    """Return the options that say where the registries keep their schemas."""
+    if request.param == "root":
+        yield ["--root", str(tmp_path_factory.mktemp("registry"))]
+        return
+    with SparklogCluster() as cluster:
+        yield ["--bootstrap-server", cluster.bootstrap_servers]
 
 
 @pytest.fixture(scope="module")
-def registries(root: Path) -> Iterator[list[RegistryProcess]]:
-    made = [RegistryProcess("--root", str(root)) for _ in range(2)]
+def registries(place: list[str]) -> Iterator[list[RegistryProcess]]:
+    made = [RegistryProcess(*place) for _ in range(2)]
     yield made
     codes = [one.end() for one in made]
-    assert set(codes) <= {0, -signal.SIGTERM, -signal.SIGKILL}
+    assert set(codes) <= {0, -signal.SIGTERM}
 
 
 @pytest.fixture(scope="module")
@@ -111,14 +122,20 @@ def test_serializers_write_and_read_each_format(
 def test_two_registries_lose_no_schema_when_one_is_killed(
     registries: list[RegistryProcess],
     urls: list[str],
-    root: Path,
+    place: list[str],
     client_of: Callable[[str], SchemaRegistryClient],
 ) -> None:
     clients = [client_of(url) for url in urls]
+    restarted = Event()
 
     def register(number: int) -> tuple[int, str] | None:
-        if number == SCHEMAS * 2 // 3:
-            registries[1].process.kill()
+        if number == KILLED_AT:
+            registries[1].end(signal.SIGKILL)
+            registries[1] = RegistryProcess(*place)
+            clients[1] = client_of(registries[1].url())
+            restarted.set()
+        elif number >= SCHEMAS - LATE:
+            assert restarted.wait(60)
         text = json.dumps({"type": "record", "name": f"R{number}", "fields": []})
         for client in (clients[number % 2], clients[0]):
             try:
@@ -130,13 +147,12 @@ def test_two_registries_lose_no_schema_when_one_is_killed(
 
     with ThreadPoolExecutor(16) as pool:
         made = list(pool.map(register, range(SCHEMAS)))
-    registries[1].process.wait(30)
-    acknowledged = dict(one for one in made if one is not None)
-    assert len(acknowledged) == SCHEMAS, "each schema has an id of its own, and none was lost"
-    third = RegistryProcess("--root", str(root))
-    fresh = client_of(third.url())
-    assert len(fresh.get_subjects()) >= SCHEMAS
-    for number in list(acknowledged)[:: SCHEMAS // 50]:
-        found = fresh.get_schema(number).schema_str
-        assert json.loads(found or "") == json.loads(acknowledged[number])
+        acknowledged = dict(one for one in made if one is not None)
+        assert len(acknowledged) == SCHEMAS, "each schema has an id of its own"
+        third = RegistryProcess(*place)
+        fresh = client_of(third.url())
+        found = dict(zip(acknowledged, pool.map(fresh.get_schema, acknowledged), strict=True))
+    for number, text in acknowledged.items():
+        assert json.loads(found[number].schema_str or "") == json.loads(text), "none was lost"
+    assert {f"s{number}" for number in range(SCHEMAS)} <= set(fresh.get_subjects())
     assert third.end() in (0, -signal.SIGTERM)
