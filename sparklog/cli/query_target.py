@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparklog.cli.arguments import Arguments, CommandParser, UsageError
 from sparklog.cli.target import bootstrap_of, client_settings_of, opened_log
-from sparklog.sql.topics import BrokerTopics, RootTopics, TopicReader
+from sparklog.sql.topics import BrokerTopics, RootTopics, TopicReader, needs_registry
+
+if TYPE_CHECKING:
+    from sparklog.registry.bare_schema import BareSchema
 
 REGISTRY_VARIABLE: Final = "SPARKLOG_SCHEMA_REGISTRY"
 
@@ -38,6 +41,34 @@ def add_registry_option(parser: CommandParser) -> None:
         help="where the schemas of registry.TOPIC are (default: in the log itself, or "
         f"${REGISTRY_VARIABLE})",
     )
+
+
+def add_value_schema_option(parser: CommandParser) -> None:
+    """Declare the option that gives values a schema."""
+    parser.add_argument(
+        "--value-schema",
+        action="append",
+        default=[],
+        metavar="TOPIC=FILE",
+        help="the schema of all values of bare.TOPIC: orders=orders.avsc, orders.json (JSON "
+        "Schema), or orders.proto#shop.Order with the name of the message",
+    )
+
+
+def value_schemas_of(args: Arguments) -> dict[str, BareSchema]:
+    """Return the schemas that `--value-schema` gives, by topic."""
+    found: dict[str, BareSchema] = {}
+    for text in args.value_schema:
+        try:
+            from sparklog.registry.bare_schema import read_bare_schema  # noqa: PLC0415 - of an extra
+        except ModuleNotFoundError as missing:
+            raise needs_registry(missing) from missing
+
+        topic, _, place = text.partition("=")
+        if not topic or not place:
+            raise UsageError(f"--value-schema takes TOPIC=FILE, not {text!r}")
+        found[topic] = read_bare_schema(place)
+    return found
 
 
 @contextmanager

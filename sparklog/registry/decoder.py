@@ -24,7 +24,13 @@ from sparklog.registry.formats.avro_limits import check_decodable, is_shallow
 from sparklog.registry.model.schema import AVRO, JSON, PROTOBUF, SchemaContent
 from sparklog.registry.model.subjects import DEFAULT_CONTEXT
 from sparklog.registry.schema_source import SchemaSource
-from sparklog.registry.wire_format import VALUE_HEADER, Schema, message_indexes, split_values
+from sparklog.registry.wire_format import (
+    VALUE_HEADER,
+    Schema,
+    SplitValues,
+    message_indexes,
+    split_values,
+)
 
 UNFRAMED: Final = "the value carries no id of a schema"
 REASON_LENGTH_MAX: Final = 300
@@ -44,6 +50,7 @@ class ValueDecoder:
         *,
         reader: SchemaContent | None = None,
         context: str = DEFAULT_CONTEXT,
+        split: Callable[..., SplitValues] = split_values,
     ) -> None:
         """Read schemas from `registry`.
 
@@ -51,10 +58,13 @@ class ValueDecoder:
             registry: where the schemas are.
             reader: an Avro schema that all Avro values are resolved to; None: each its own.
             context: the context of the ids.
+            split: finds the schema and the payload of each value, with arguments as
+                `wire_format.split_values`.
         """
         self._registry = registry
         self._reader = reader
         self._context = context
+        self._split = split
         self._made: dict[tuple[Schema, bytes], Decode | str] = {}
         self._unknown = 0
 
@@ -68,7 +78,7 @@ class ValueDecoder:
         Raises:
             SparklogError: the registry cannot be read now.
         """
-        split = split_values(values, headers, name=name)
+        split = self._split(values, headers, name=name)
         self._unknown = 0
         found: list[Any] = [None] * len(values)
         reasons: list[str | None] = [None] * len(values)

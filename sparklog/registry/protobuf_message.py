@@ -89,7 +89,7 @@ def only_message(schema: ProtobufSchema) -> str:
     found = [name for name in messages if name not in used]
     if len(found) != 1:
         raise InvalidRequest(
-            "the schema has several messages; name the one of the values with --message. "
+            "the schema has several messages; name that of the values (--message NAME, FILE#NAME). "
             f"messages={','.join(found or messages)[:1000]}"
         )
     return found[0]

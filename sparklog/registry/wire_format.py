@@ -8,6 +8,7 @@ Source: Confluent's wire format.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -179,6 +180,20 @@ def message_indexes(data: bytes) -> tuple[tuple[int, ...], int]:
         one, at = _zigzag(data, at)
         found.append(one)
     return tuple(found), at
+
+
+def encoded_indexes(path: Sequence[int]) -> bytes:
+    """Return the indexes of a Protobuf message as they stand in front of its payload."""
+    if tuple(path) == (0,):
+        return b"\0"
+    found = bytearray()
+    for number in (len(path), *path):
+        rest = number << 1  # zig-zag of a number that is not negative
+        while rest >= 0x80:
+            found.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        found.append(rest)
+    return bytes(found)
 
 
 def _zigzag(data: bytes, at: int) -> tuple[int, int]:

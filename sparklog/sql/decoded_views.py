@@ -22,7 +22,7 @@ from sparklog.sql.columns import SCHEMA
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-FORMATS: Final = ("json", "text", "registry")
+FORMATS: Final = ("json", "text", "registry", "bare", "latest")
 """Schemas with a view of each topic."""
 FIELDS_MAX: Final = 1_000
 SAMPLE_ROWS: Final = 500
@@ -110,6 +110,16 @@ def text_view(table: str, *, strict: bool) -> str:
         for name in SCHEMA.names
     )
     return f"SELECT {columns} FROM main.{quoted(table)}"  # noqa: S608 - quoted
+
+
+def latest_view(table: str) -> str:
+    """Return the SELECT of `latest.topic`: the newest record of each key, if it has a value."""
+    columns = ", ".join(map(quoted, SCHEMA.names))
+    newest = 'row_number() OVER (PARTITION BY "partition", key ORDER BY "offset" DESC) = 1'
+    return (
+        f"SELECT {columns} FROM (SELECT *, {newest} AS is_newest FROM main.{quoted(table)} "  # noqa: S608 - quoted
+        "WHERE key IS NOT NULL) WHERE is_newest AND value IS NOT NULL"
+    )
 
 
 def quoted(name: str) -> str:

@@ -7,9 +7,9 @@ disk, and its settings are locked. Time, memory and rows are limited.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from threading import Timer
 from typing import TYPE_CHECKING, Final
@@ -27,6 +27,7 @@ from sparklog.sql.decoded_views import (
     SAMPLE_ROWS,
     fields_of,
     json_view,
+    latest_view,
     quoted,
     text_view,
 )
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from duckdb import DuckDBPyConnection
+
+    from sparklog.registry.bare_schema import BareSchema
+    from sparklog.sql.registry_columns import DecodedColumns
 
 RESULT_ROWS: Final = 65_536
 """Rows of a batch of a result."""
@@ -65,12 +69,14 @@ class QueryLimits:
 
 @dataclass(frozen=True, slots=True)
 class DecodeRules:
-    """The rules for values that do not decode."""
+    """The rules by which values are decoded."""
 
     strict: bool = True
-    """Fail at such a value in `json` and `text`; else it is null."""
+    """Fail at a value that does not decode; else it is null."""
     unread: Unread = Unread.FAIL
     """The action for unreadable batches."""
+    value_schemas: Mapping[str, BareSchema] = field(default_factory=dict)
+    """By topic, the schema of all its values, which carry no id: for `bare.topic`."""
 
 
 class Query(Closeable):
@@ -252,24 +258,40 @@ class Query(Closeable):
         strict = self._rules.strict
         if schema == "text":
             return text_view(table.name, strict=strict)
-        if schema == "registry":
-            return self._registry_view(connection, table, source)
+        if schema == "latest":
+            return latest_view(table.name)
+        if schema in {"registry", "bare"}:
+            return self._decoded_view(connection, schema, table, source)
         values = self._sample(source, "value").column("value")
         return json_view(table.name, fields_of(connection, values), strict=strict)
 
-    def _registry_view(
-        self, connection: DuckDBPyConnection, table: TableName, source: TopicTable
+    def _decoded_view(
+        self, connection: DuckDBPyConnection, schema: str, table: TableName, source: TopicTable
     ) -> str:
-        schemas = self._topics.schemas()
-        from sparklog.sql.registry_columns import DecodedColumns  # noqa: PLC0415 - of an extra
-        from sparklog.sql.registry_view import registry_view, used_fields  # noqa: PLC0415
+        columns = self._decoded_columns(schema, table.topic, source)
+        from sparklog.sql.registry_view import registry_view  # noqa: PLC0415 - of an extra
 
-        sample = self._sample(source, "value", "headers")
-        fields = used_fields(table.topic, sample.column("value"), sample.column("headers"), schemas)
-        columns = DecodedColumns(table.topic, fields, schemas, strict=self._rules.strict)
-        decoded = f"{table.name} by registry"  # no topic has such a name
+        decoded = f"{table.name} by {schema}"  # no topic has such a name
         connection.register(decoded, self._scanned(source.decoded(columns)))
         return registry_view(decoded, columns)
+
+    def _decoded_columns(self, schema: str, topic: str, source: TopicTable) -> DecodedColumns:
+        strict = self._rules.strict
+        if schema == "registry":
+            schemas = self._topics.schemas()
+            from sparklog.sql.registry_view import registry_columns  # noqa: PLC0415 - as above
+
+            sample = self._sample(source, "value", "headers")
+            return registry_columns(topic, sample, schemas, strict=strict)
+        given = self._rules.value_schemas.get(topic)
+        if given is None:
+            raise InvalidRequest(
+                "bare.TOPIC needs the schema of the values: --value-schema TOPIC=FILE, or in "
+                f"Python value_schemas of DecodeRules. topic={topic}"
+            )
+        from sparklog.sql.registry_view import bare_columns  # noqa: PLC0415 - as above
+
+        return bare_columns(topic, given, strict=strict)
 
     def _sample(self, source: TopicTable, *columns: str) -> pa.RecordBatch:
         """Return columns of records from both ends of some partitions."""

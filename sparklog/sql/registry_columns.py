@@ -1,12 +1,13 @@
-"""The columns of `registry.topic`: fields of values that carry the id of a schema.
+"""The columns of `registry.topic` and `bare.topic`: fields of values that have schemas.
 
-The decoded columns have numbers as names, `f0` and on. A scan reads its filter as text, and
-the name of a field may be anything. A view gives them their names.
+Each value carries the id of a schema, or all have one schema, which the rules of the query name.
+The decoded columns have numbers as names, `f0` and on. A scan reads its filter as text, and the
+name of a field may be anything. A view gives them their names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,7 +17,6 @@ import pyarrow.compute as pc
 from sparklog.core.errors import InvalidRequest
 from sparklog.core.types import TopicPartition
 from sparklog.registry.decoder import ValueDecoder
-from sparklog.registry.schema_source import SchemaSource
 from sparklog.registry.wire_format import KEY_HEADER
 from sparklog.sql.columns import SCHEMA, TIMESTAMP_US, stored_columns
 from sparklog.sql.filters import Condition, Interval, keys_of, may_match
@@ -29,26 +29,37 @@ DECODE_ERROR: Final = "decode_error"
 
 
 class DecodedColumns(TopicColumns):
-    """The columns of `registry.topic`: fields of values that carry the id of a schema."""
+    """The columns of `registry.topic` or `bare.topic`."""
 
-    def __init__(self, table: str, fields: Fields, schemas: SchemaSource, *, strict: bool) -> None:
-        """Decode by `schemas`.
+    def __init__(
+        self,
+        table: str,
+        fields: Fields,
+        decoder: Callable[[], ValueDecoder],
+        *,
+        strict: bool,
+        has_keys: bool = True,
+    ) -> None:
+        """Decode by what `decoder` makes.
 
         Args:
-            table: the topic, for errors.
+            table: the view with its schema, for errors: `registry.orders`.
             fields: their names and types.
-            schemas: the registry.
+            decoder: makes a decoder, for one thread.
             strict: fail at a value that does not decode; else its fields are null.
+            has_keys: keys carry ids, too.
         """
         self.table = table
         self.fields = fields
         self.strict = strict
-        self.schemas = schemas
+        self.has_keys = has_keys
+        self._decoder = decoder
         self.names: Mapping[str, str] = {f"f{number}": name for number, name in enumerate(fields)}
         """The field of each column."""
         decoded = [pa.field(column, fields[name].type) for column, name in self.names.items()]
-        reason = pa.field(DECODE_ERROR, pa.string())
-        self.schema = pa.schema([*SCHEMA, *decoded, pa.field(DECODED_KEY, pa.string()), reason])
+        if has_keys:
+            decoded.append(pa.field(DECODED_KEY, pa.string()))
+        self.schema = pa.schema([*SCHEMA, *decoded, pa.field(DECODE_ERROR, pa.string())])
 
     def stored(self, names: Sequence[str]) -> list[str]:
         """Return the columns of the log that are read for some of the table."""
@@ -64,7 +75,7 @@ class DecodedColumns(TopicColumns):
 
     def fill(self) -> Fill:
         """Return what makes batches, with decoders of its own."""
-        return _RegistryFill(self, ValueDecoder(self.schemas)).batch
+        return _RegistryFill(self, self._decoder()).batch
 
 
 @dataclass(slots=True)
@@ -129,7 +140,7 @@ class _RegistryFill:
         for row, reason in enumerate(reasons):
             if reason is not None and may_match(condition, _known_of(rows, row, place)):
                 raise InvalidRequest(
-                    f"a value of registry.{self.columns.table} does not decode. "
+                    f"a value of {self.columns.table} does not decode. "
                     f"partition={place.partition} offset={rows.column('offset')[row]} "
                     f"reason={reason}"
                 )

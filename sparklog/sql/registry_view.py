@@ -1,7 +1,7 @@
-"""The view `registry.topic`: the fields of values that carry the id of a schema.
+"""The views `registry.topic` and `bare.topic`: the fields of values that have schemas.
 
-The fields are those of the subject `topic-value`, and of other schemas that some of the oldest and
-newest values carry.
+The fields of `registry.topic` are those of the subject `topic-value`, and of other schemas that
+some of the oldest and newest values carry.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Final
 import pyarrow as pa
 
 from sparklog.core.errors import InvalidRequest
+from sparklog.registry.bare_schema import BareSchema
+from sparklog.registry.decoder import ValueDecoder
 from sparklog.registry.formats.parsed import ParsedSchema
 from sparklog.registry.model.refusal import RegistryRefused
 from sparklog.registry.model.schema import PROTOBUF, SchemaContent
@@ -54,21 +56,59 @@ def used_fields(topic: str, values: pa.Array, headers: pa.Array, schemas: Schema
     return fields
 
 
+def registry_columns(
+    topic: str, sample: pa.RecordBatch, schemas: SchemaSource, *, strict: bool
+) -> DecodedColumns:
+    """Return the columns of `registry.topic`.
+
+    Args:
+        topic: the topic.
+        sample: values and headers of some records.
+        schemas: the registry.
+        strict: see `DecodedColumns`.
+
+    Raises:
+        InvalidRequest: no schema gives fields. SparklogError: the registry cannot be read now.
+    """
+    fields = used_fields(topic, sample.column("value"), sample.column("headers"), schemas)
+    return DecodedColumns(f"registry.{topic}", fields, lambda: ValueDecoder(schemas), strict=strict)
+
+
+def bare_columns(topic: str, schema: BareSchema, *, strict: bool) -> DecodedColumns:
+    """Return the columns of `bare.topic`, whose values have one schema and carry no id.
+
+    Raises:
+        InvalidRequest: the schema has no fields.
+    """
+    (content,) = schema.contents_of_subject(topic)
+    fields = merged_fields([(schema.parsed(content), schema.path)])
+    if not fields:
+        raise InvalidRequest(f"the schema gives the table no columns. topic={topic}")
+    return DecodedColumns(
+        f"bare.{topic}",
+        fields,
+        lambda: ValueDecoder(schema, split=schema.split),
+        strict=strict,
+        has_keys=False,
+    )
+
+
 def registry_view(source: str, columns: DecodedColumns) -> str:
-    """Return the SELECT of `registry.topic` over the table with the decoded columns.
+    """Return the SELECT of a view over the table with the decoded columns.
 
     Args:
         source: the table.
         columns: of the table.
     """
     own = ", ".join(map(quoted, OF_RECORD))
-    names = column_names(columns.fields, {DECODED_KEY})
+    names = column_names(columns.fields, {DECODED_KEY} if columns.has_keys else ())
+    keys = f"{DECODED_KEY}::JSON AS {DECODED_KEY}, " if columns.has_keys else ""
     typed = "".join(
         f"{column}{'::JSON' if columns.fields[field].is_json else ''} AS {quoted(names[field])}, "
         for column, field in columns.names.items()
     )
     return (
-        f"SELECT {own}, {typed}headers, {DECODED_KEY}::JSON AS {DECODED_KEY}, {DECODE_ERROR} "  # noqa: S608 - quoted
+        f"SELECT {own}, {typed}headers, {keys}{DECODE_ERROR} "  # noqa: S608 - quoted
         f"FROM main.{quoted(source)}"
     )
 

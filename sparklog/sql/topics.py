@@ -88,6 +88,14 @@ class TopicReader(Protocol):
         """Return the requests to the store and the bytes so far."""
 
 
+def needs_registry(missing: ModuleNotFoundError) -> InvalidConfig:
+    """Return the error for a library of the extra `registry` that is not installed."""
+    return InvalidConfig(
+        "values by schemas need more libraries: pip install 'sparklog[registry]'. "
+        f"missing={missing.name}"
+    )
+
+
 class OpenedSchemas:
     """A schema registry that is opened when a query needs it."""
 
@@ -115,10 +123,7 @@ class OpenedSchemas:
             from sparklog.registry.http.client import RemoteSchemas  # noqa: PLC0415 - of an extra
             from sparklog.registry.registry import SchemaRegistry  # noqa: PLC0415 - likewise
         except ModuleNotFoundError as missing:
-            raise InvalidConfig(
-                "values by schemas need more libraries: pip install 'sparklog[registry]'. "
-                f"missing={missing.name}"
-            ) from missing
+            raise needs_registry(missing) from missing
         return RemoteSchemas(self._url) if self._url else SchemaRegistry(self._log())
 
 

@@ -66,6 +66,16 @@ def test_rows_are_printed_as_csv_json_and_parquet(filled: Cli, tmp_path: Path) -
     assert pq.read_table(file).column("key").to_pylist() == [b"ann", b"bob"]
 
 
+def test_values_have_the_schema_of_a_file(filled: Cli, tmp_path: Path) -> None:
+    schema = tmp_path / "order.json"
+    schema.write_text('{"type": "object", "properties": {"n": {"type": "integer"}}}')
+    words = ("sql", "select max(n) as n from bare.orders where offset = 3")
+    given = f"orders={schema}"
+    assert filled.ok(*words, "--value-schema", given, "--json").documents == [{"n": 1}]
+    assert "--value-schema TOPIC=FILE" in filled.fails(*words)
+    filled.misused(*words, "--value-schema", str(schema))
+
+
 def test_rows_are_appended_to_a_topic(filled: Cli, log: Log) -> None:
     log.create_topic("copies")
     done = filled.ok("sql", "select key, value, headers from orders", "--to-topic", "copies")

@@ -25,6 +25,9 @@ TEXT = PAGE.read_text(encoding="utf-8")
 STATEMENTS: list[str] = re.findall(
     r"`((?:SELECT|EXPLAIN SELECT|DESCRIBE json|SHOW TABLES)\b[^`…]*)`", TEXT
 )
+PROTO = 'syntax = "proto3"; package shop; message Order { int64 id = 1; }'
+AVRO = """{"type": "record", "name": "Order", "fields":
+    [{"name": "id", "type": "long"}, {"name": "who", "type": "string"}]}"""
 COMMANDS = [
     line
     for block in re.findall(r"^```sh\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
@@ -65,6 +68,8 @@ def test_commands_of_the_page_run(
     registry.change(lambda state, parsed: decisions.register(state, candidate, parsed))
     monkeypatch.setenv("SPARKLOG_ROOT", log.store.url)
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "orders.proto").write_text(PROTO)
+    (tmp_path / "orders.avsc").write_text(AVRO)
     assert len(COMMANDS) > 8
     for command in COMMANDS:
         words = shlex.split(command)[1:]
@@ -73,7 +78,7 @@ def test_commands_of_the_page_run(
             continue
         if "--follow" in words:
             words += ["--from-beginning", "--max-rows", "1"]
-        if any("registry.orders" in word for word in words):
+        if any("registry.orders" in word or "bare.orders" in word for word in words):
             words += ["--decode-errors", "null"]
         assert main(words) == 0, command
 

@@ -16,7 +16,13 @@ from sparklog.cli.console.query_thread import QueryThread
 from sparklog.cli.console.result_output import FORMATS, result_output
 from sparklog.cli.console.sql_server import add_serve_options, serve
 from sparklog.cli.output import Output, say
-from sparklog.cli.query_target import add_query_options, add_registry_option, opened_topics
+from sparklog.cli.query_target import (
+    add_query_options,
+    add_registry_option,
+    add_value_schema_option,
+    opened_topics,
+    value_schemas_of,
+)
 from sparklog.cli.target import add_log_options, bootstrap_of, client_settings_of
 from sparklog.log.segment.unread_batches import Unread
 from sparklog.sql.engine import DecodeRules, Query, QueryLimits
@@ -64,7 +70,7 @@ def configure(parser: CommandParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--decode-errors", choices=["fail", "null"], default="fail",
-        help="what a value becomes in json, text and registry that does not decode "
+        help="what a value becomes in json, text, registry and bare that does not decode "
         "(default fail)",
     )  # fmt: skip
     parser.add_argument(
@@ -81,6 +87,7 @@ def configure(parser: CommandParser) -> None:
     add_serve_options(parser)
     add_query_options(parser)
     add_registry_option(parser)
+    add_value_schema_option(parser)
     add_log_options(parser)
 
 
@@ -89,7 +96,7 @@ def run(args: Arguments, output: Output) -> int:
     form = _form(args)
     limits = QueryLimits(timeout_s=args.timeout, memory_bytes=args.memory, rows_max=args.max_rows)
     unread = Unread.PASS_OVER if args.skip_unreadable else Unread.FAIL
-    rules = DecodeRules(strict=args.decode_errors == "fail", unread=unread)
+    rules = DecodeRules(args.decode_errors == "fail", unread, value_schemas_of(args))
     if args.serve is not None:
         return serve(args, output, limits, rules)
     if args.follow:

@@ -7,10 +7,11 @@ from uuid import uuid4
 
 import pytest
 
-from sparklog import Log, open_log
 from sparklog.cluster.named_snapshots import create_snapshot
 from sparklog.core.errors import DataCorrupt, InvalidRequest, UnknownTopicOrPartition
 from sparklog.sql.engine import DecodeRules, Query, QueryLimits
+from sparklog.sql.queryable_log import QueryableLog as Log
+from sparklog.sql.queryable_log import open_log
 from sparklog.sql.topics import RootTopics
 from tests.harness.log_records import batch
 
@@ -213,8 +214,22 @@ def test_only_topics_are_tables(log: Log, name: str) -> None:
     assert [r["name"] for r in log.sql("show tables").to_pylist()] == sorted(log.topics())
 
 
+def test_a_table_of_keys_has_the_newest_values(log: Log, plain: list[Row]) -> None:
+    newest: dict[tuple[int, bytes], Row] = {}
+    for row in plain:
+        if row["key"] is not None:
+            newest[row["partition"], row["key"]] = row
+    expected = {(p, k, r["offset"]) for (p, k), r in newest.items() if r["value"] is not None}
+    assert len(expected) < len(newest), "some keys have a tombstone"
+    found = log.sql("select partition, key, offset from latest.orders").to_pylist()
+    assert sorted(tuple(row.values()) for row in found) == sorted(expected)
+    done = scanned(log, "select value from latest.orders where key = 'no such key'")
+    (scan,) = done.scans.scans
+    assert sum(counts.excluded_by_key for counts in scan.counts) == PARTITIONS * (SEGMENTS + 1)
+
+
 def test_get_returns_the_newest_value_of_a_key(log: Log) -> None:
-    log.create_topic("states")
+    log.create_topic("states", configs={"sparklog.key.index": "bloom"})
     partition = log.partition("states", 0)
     for value in (b"old", b"new"):
         partition.append([batch([value, b"x"], keys=[b"ann", b"bob"])])
@@ -222,6 +237,9 @@ def test_get_returns_the_newest_value_of_a_key(log: Log) -> None:
     assert log.get("states", b"ann") == b"new"
     assert log.get("states", b"bob") is None, "a tombstone"
     assert log.get("states", b"eve") is None
+    assert log.sql("select key, value from latest.states").to_pylist() == [
+        {"key": b"ann", "value": b"new"}
+    ]
     with pytest.raises(UnknownTopicOrPartition, match="partition=states-1"):
         log.get("states", b"ann", 1)
 
