@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from sparklog.broker.network.connection_gate import ConnectionGate
 from sparklog.broker.network.login import BROKER_USER, ListenerLogin
 from sparklog.broker.network.login_checks import CheckedClient, LoginChecks, NotChecked
 from sparklog.core.errors import InvalidRequest, SparklogError
@@ -57,9 +58,12 @@ class LoginAnswer:
 class ClientLogin:
     """The login of one connection."""
 
-    def __init__(self, login: ListenerLogin, checks: LoginChecks) -> None:
-        """Expect a login at a listener."""
+    def __init__(
+        self, login: ListenerLogin, checks: LoginChecks, gate: ConnectionGate | None = None
+    ) -> None:
+        """Expect a login at a listener; `gate` is the one that the connection came through."""
         self._login = login
+        self._gate = gate
         self._checks = checks
         self._client = CheckedClient("")
         self._authenticator = SaslAuthenticator({}, unlimited=frozenset({BROKER_USER}))
@@ -186,6 +190,8 @@ class ClientLogin:
             else:
                 reply = authenticator.checked(result, now_ms)
         if reply.complete and authenticator.name is not None:
+            if self.principal is None and self._gate is not None:
+                self._gate.proved()
             self.principal = Principal(USER, authenticator.name)
             self._checks.logged_in(self._client)
         return reply

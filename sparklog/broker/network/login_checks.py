@@ -9,19 +9,18 @@ for a thousand a second.
       each other
   LOGIN-CHECKS-3: addresses that wait take turns, so a client waits for one check of each other
       address
-  LOGIN-CHECKS-4: `WAITING_MAX` checks wait, and one of each further address, up to as many. A
-      check beyond that gets no answer, so its client tries again
+  LOGIN-CHECKS-4: a check that finds no place to wait gets no answer, so its client tries again
   LOGIN-CHECKS-5: a check whose result is remembered neither waits nor runs
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from sparklog.broker.network.fair_queue import FairQueue
 from sparklog.broker.runtime.environment import Compute, spawn
 from sparklog.core.clock import thread_s
 from sparklog.core.errors import SparklogError
@@ -69,10 +68,9 @@ class LoginChecks:
         self._busy = False
         """True while a check runs, has its turn, or waits for the budget."""
         self._pause: asyncio.TimerHandle | None = None
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """The turns of each address; the first address is the next one."""
-        self._places = 0
-        """The turns of all addresses."""
+        self._waiting: FairQueue[asyncio.Future[None]] = FairQueue(
+            WAITING_MAX, WAITING_OF_ADDRESS_MAX
+        )
 
     async def run(self, client: CheckedClient, check: Check) -> Step:
         """Return the result of a check, once its client has a turn.
@@ -144,27 +142,17 @@ class LoginChecks:
         return result, self._cost_clock() - began_s
 
     async def _turn(self, client: CheckedClient) -> None:
-        host = client.host
-        turns = self._waiting.get(host)
-        if turns is None:
-            is_full = len(self._waiting) >= WAITING_MAX
-        else:
-            is_full = self._places >= WAITING_MAX or len(turns) >= WAITING_OF_ADDRESS_MAX
-        if is_full:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if not self._waiting.add(client.host, turn):
             raise NotChecked("too many logins wait for a check of their password.")
-        turns = self._waiting.setdefault(host, deque())
-        turn = client.turn = asyncio.get_running_loop().create_future()
-        turns.append(turn)
-        self._places += 1
+        client.turn = turn
         if not self._busy:
             self._next()
         try:
             await turn
         except BaseException:
-            if turn in turns:
-                turns.remove(turn)
-                self._left(host, turns)
-            elif not turn.cancelled() and turn.exception() is None:
+            waited = self._waiting.remove(client.host, turn)
+            if not waited and not turn.cancelled() and turn.exception() is None:
                 self._next()  # the turn had come already
             raise
         finally:
@@ -179,10 +167,7 @@ class LoginChecks:
             if pause_s:
                 self._pause = asyncio.get_running_loop().call_later(pause_s, self._next)
                 return
-            host = next(iter(self._waiting))
-            turns = self._waiting[host] = self._waiting.pop(host)
-            turn = turns.popleft()
-            self._left(host, turns)
+            turn = self._waiting.pop()
             if not turn.done():
                 turn.set_result(None)
                 return
@@ -192,8 +177,3 @@ class LoginChecks:
         """Return the seconds until the budget allows a check; 0: it does."""
         wait_s = self._budget.wait_s(asyncio.get_running_loop().time())
         return wait_s if wait_s >= PAUSE_MIN_S else 0.0
-
-    def _left(self, host: str, turns: deque[asyncio.Future[None]]) -> None:
-        self._places -= 1
-        if not turns:
-            del self._waiting[host]

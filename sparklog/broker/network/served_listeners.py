@@ -10,6 +10,7 @@ from functools import partial
 
 from sparklog.broker.network.broker_client import PeerAccess
 from sparklog.broker.network.client_login import ClientLogin
+from sparklog.broker.network.connection_gate import ConnectionGate
 from sparklog.broker.network.listeners import Endpoint, advertised_of, listeners_of
 from sparklog.broker.network.login import ListenerLogin, LoginTools, broker_login
 from sparklog.broker.network.login_checks import LoginChecks
@@ -116,14 +117,16 @@ class BrokerListeners:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _served(self, one: Endpoint) -> ServedListener:
-        login = self._logins.get(one.name)
+        login, tls = self._logins.get(one.name), self._tls.get(one.name)
+        passes_limit = one.is_inter_broker and len(self._listeners) > 1
+        is_gated = (login is not None or tls is not None) and not passes_limit
+        gate = ConnectionGate() if is_gated else None
         access = ListenerAccess(
             one.name,
             self._principals[one.name],
-            None if login is None else partial(ClientLogin, login, self._checks),
+            None if login is None else partial(ClientLogin, login, self._checks, gate),
         )
-        passes_limit = one.is_inter_broker and len(self._listeners) > 1
-        return ServedListener(access, self._tls.get(one.name), passes_limit)
+        return ServedListener(access, tls, passes_limit, gate)
 
     def _endpoints(self, advertised: Mapping[str, Address]) -> tuple[BrokerEndpoint, ...]:
         if [one.name for one in self._listeners] == [SecurityProtocol.PLAINTEXT]:

@@ -12,10 +12,12 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from sparklog.broker.network.closing_log import ClosingLog
 from sparklog.broker.network.connection import Connection
+from sparklog.broker.network.connection_gate import ConnectionGate
 from sparklog.broker.network.connection_limits import ConnectionLimits, host_of
 from sparklog.broker.network.listener_sockets import open_sockets
 from sparklog.broker.network.request_memory import RequestMemoryPool
@@ -50,6 +52,7 @@ ACCEPT_RETRY_S: Final = 0.1
 """The pause after the system has no file for a connection."""
 TLS: Final = "TLS"
 """In place of a mechanism: the client did not complete the handshake."""
+TOO_MANY_UNPROVED: Final = "too many connections wait whose clients have yet to log in"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,8 @@ class ServedListener:
     tls: ListenerTls | None = None
     passes_limit: bool = False
     """True for the listener of brokers beside others: clients cannot use up its connections."""
+    gate: ConnectionGate | None = None
+    """Paces connections whose clients have to prove who they are; None: they have not."""
 
 
 def _unaudited(login: FailedLogin) -> None:
@@ -113,6 +118,8 @@ class Server:
         self._accepting: dict[asyncio.Task[None], socket.socket] = {}
         self._held: dict[socket.socket, tuple[str, asyncio.TimerHandle]] = {}
         """Connections over the quota of their address, with the address and the timer to close."""
+        self._waiting: dict[socket.socket, str] = {}
+        """Connections that have yet to pass the gate of their listener, with the address."""
         self._sweeper: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
         self._empty.set()
@@ -155,6 +162,9 @@ class Server:
         for client, (host, timer) in list(self._held.items()):
             timer.cancel()
             self._end_held(client, host)
+        for client, host in self._waiting.items():
+            self._end(client, host)
+        self._waiting.clear()
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
@@ -201,12 +211,13 @@ class Server:
         elif self._holds(client, host, listener):
             return 0.0
         else:
-            spawn(self._open(client, host, listener))
+            self._enter(client, host, listener)
         return self._limits.pause_s(loop.time())
 
     def _admits(self, host: str, listener: ServedListener) -> bool:
         most = self.in_force().whole("max.connections")
-        if len(self._connections) + len(self._held) >= most and not listener.passes_limit:
+        taken = len(self._connections) + len(self._held) + len(self._waiting)
+        if taken >= most and not listener.passes_limit:
             self._refused.warn(logger, "refusing connections: raise max.connections=%d", most)
             return False
         if not self._limits.opened(host):
@@ -236,8 +247,34 @@ class Server:
 
     def _end_held(self, client: socket.socket, host: str) -> None:
         del self._held[client]
+        self._end(client, host)
+
+    def _end(self, client: socket.socket, host: str) -> None:
         client.close()
         self._limits.closed(host)
+
+    def _enter(self, client: socket.socket, host: str, listener: ServedListener) -> None:
+        """Open a connection, now or once it passes the gate of its listener."""
+        self._waiting[client] = host
+        begin = partial(self._begin, client, host, listener)
+        if listener.gate is None:
+            begin()
+        elif not listener.gate.enter(host, begin):
+            del self._waiting[client]
+            self._end(client, host)
+            name = listener.access.name
+            login = FailedLogin(name, "", TOO_MANY_UNPROVED, host, False)
+            self._report(f"{name} {TOO_MANY_UNPROVED}", f"{TOO_MANY_UNPROVED}.", login)
+
+    def _begin(self, client: socket.socket, host: str, listener: ServedListener) -> bool:
+        """Open a connection; return False if it has ended."""
+        if self._waiting.pop(client, None) is None:
+            return False  # the server has stopped
+        if listener.gate is not None and _has_left(client):
+            self._end(client, host)
+            return False
+        spawn(self._open(client, host, listener))
+        return True
 
     async def _open(self, client: socket.socket, host: str, listener: ServedListener) -> None:
         connection = Connection(self._service, listener.access, self._forget)
@@ -257,6 +294,8 @@ class Server:
                     ssl_handshake_timeout=HANDSHAKE_S,
                     ssl_shutdown_timeout=GOODBYE_S,
                 )
+                if listener.gate is not None and listener.access.login is None:
+                    listener.gate.proved()
         except (OSError, TimeoutError) as error:
             # The loop owns the socket now and closes it; its number may have a new owner soon.
             self._forget(connection)
@@ -298,3 +337,13 @@ class Server:
             connection.close()
         pause_s = max(self._idle_s / SWEEPS_PER_IDLE_TIME, SWEEP_SHORTEST_S)
         self._sweeper = loop.call_later(pause_s, self._sweep)
+
+
+def _has_left(client: socket.socket) -> bool:
+    """Return whether a client has closed its connection, as far as the system knows."""
+    try:
+        return client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True

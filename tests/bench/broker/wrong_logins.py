@@ -113,7 +113,12 @@ async def _guess(places: Sequence[str], tls: ssl.SSLContext | None, guesses: Gue
                  number: int) -> str:  # fmt: skip
     host, _, port = places[number % len(places)].rpartition(":")
     loop = asyncio.get_running_loop()
-    _, one = await loop.create_connection(lambda: _Try(guesses, number), host, int(port), ssl=tls)
+    try:
+        _, one = await loop.create_connection(
+            lambda: _Try(guesses, number), host, int(port), ssl=tls
+        )
+    except OSError:
+        return UNANSWERED
     return await one.ended
 
 

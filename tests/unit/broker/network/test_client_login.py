@@ -90,7 +90,7 @@ def test_a_failed_login_is_answered_and_closed_a_little_later(
     serve(story, SASL_PLAIN)
 
 
-STORM = 300
+STORM = 200
 
 
 @pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])

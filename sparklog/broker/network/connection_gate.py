@@ -1,0 +1,97 @@
+"""ConnectionGate: the rate of connections whose clients do not prove who they are.
+
+A failed login costs the event loop half a millisecond, and with TLS more than one. So a client that
+guesses a thousand times a second would hold up all others.
+
+  CONNECTION-GATE-1: a broker begins `UNPROVED_PER_S` connections a second at most that do not log
+      in. One that logs in gives its place back, so clients that all reconnect at once do not wait
+      for this rate
+  CONNECTION-GATE-2: further connections wait unread, and addresses take turns. So a client waits
+      for one connection of each other address
+  CONNECTION-GATE-3: a connection that finds no place to wait is closed at once, without an answer.
+      Its client tries again
+
+On a listener without logins, a client has proved what it can once its TLS handshake is complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import Final
+
+from sparklog.broker.network.fair_queue import FairQueue
+from sparklog.core.quotas import TokenBucket
+
+UNPROVED_PER_S: Final = 50.0
+BURST_S: Final = 4.0
+"""The connections of this many seconds may begin at once: a restart meets all clients at once."""
+PAUSE_MIN_S: Final = 0.001
+"""The resolution of timers."""
+WAITING_MAX: Final = 1024
+WAITING_OF_ADDRESS_MAX: Final = 256
+
+
+class ConnectionGate:
+    """The gate of one listener. The event loop's only."""
+
+    def __init__(
+        self,
+        per_s: float = UNPROVED_PER_S,
+        burst_s: float = BURST_S,
+        waiting_of_address_max: int = WAITING_OF_ADDRESS_MAX,
+    ) -> None:
+        """Let the connections of a burst pass at once."""
+        self._budget = TokenBucket(per_s, burst_s, 0.0)
+        self._waiting: FairQueue[Callable[[], bool]] = FairQueue(
+            WAITING_MAX, waiting_of_address_max
+        )
+        self._timer: asyncio.Handle | None = None
+        self._context = copy_context()
+        """No connection begins in the context of another."""
+
+    def __len__(self) -> int:
+        """Return how many connections wait."""
+        return len(self._waiting)
+
+    def enter(self, host: str, begin: Callable[[], bool]) -> bool:
+        """Begin a connection of an address, now or in its turn; return False if it may not wait.
+
+        `begin` returns False if the client has left meanwhile.
+        """
+        if not self._waiting and not self._pause_s():
+            self._begin(begin)
+            return True
+        if not self._waiting.add(host, begin):
+            return False
+        if self._timer is None:
+            self._context.run(self._next)
+        return True
+
+    def proved(self) -> None:
+        """Give back the place of a client that has proved who it is."""
+        self._budget.spend(-1, asyncio.get_running_loop().time())
+        if self._timer is not None:
+            self._timer.cancel()
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_soon(self._next, context=self._context)
+
+    def _next(self) -> None:
+        self._timer = None
+        while self._waiting:
+            pause_s = self._pause_s()
+            if pause_s:
+                loop = asyncio.get_running_loop()
+                self._timer = loop.call_later(pause_s, self._next, context=self._context)
+                return
+            self._begin(self._waiting.pop())
+
+    def _begin(self, begin: Callable[[], bool]) -> None:
+        if begin():
+            self._budget.spend(1, asyncio.get_running_loop().time())
+
+    def _pause_s(self) -> float:
+        """Return the seconds until the rate allows a connection; 0: it does."""
+        wait_s = self._budget.wait_s(asyncio.get_running_loop().time())
+        return wait_s if wait_s >= PAUSE_MIN_S else 0.0

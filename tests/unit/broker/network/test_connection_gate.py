@@ -1,0 +1,153 @@
+"""The gate of new connections: the rate of guesses, turns, and clients that log in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from sparklog.broker.network.connection_gate import (
+    BURST_S,
+    UNPROVED_PER_S,
+    WAITING_OF_ADDRESS_MAX,
+    ConnectionGate,
+)
+from sparklog.broker.network.server import TOO_MANY_UNPROVED, ServedListener, Server
+from sparklog.broker.network.service import FailedLogin
+from sparklog.broker.runtime.environment import Address, spawn
+from sparklog.testing.virtual_loop import new_virtual_loop
+from tests.unit.broker.network.test_server import Client, answer_any, heartbeat, tell
+
+LOGIN_S = 0.1
+
+
+class Clients:
+    """Clients of a gate in virtual time."""
+
+    def __init__(self) -> None:
+        self.gate = ConnectionGate()
+        self.begun = 0
+        self.closed = 0
+
+    async def guess(self, host: str, rate_per_s: int, seconds: float) -> None:
+        """Connect at an even rate, and never log in."""
+
+        def begin() -> bool:
+            self.begun += 1
+            return True
+
+        for _ in range(round(rate_per_s * seconds)):
+            self.closed += not self.gate.enter(host, begin)
+            await asyncio.sleep(1 / rate_per_s)
+
+    async def log_in(self, host: str) -> float:
+        """Connect and log in; return the seconds until the connection began."""
+        loop = asyncio.get_running_loop()
+        entered_s, begun = loop.time(), loop.create_future()
+
+        def begin() -> bool:
+            begun.set_result(None)
+            return True
+
+        assert self.gate.enter(host, begin)
+        await begun
+        waited_s = loop.time() - entered_s
+        await asyncio.sleep(LOGIN_S)
+        self.gate.proved()
+        return waited_s
+
+
+def run(story: Callable[[Clients], Coroutine[Any, Any, None]]) -> None:
+    async def whole() -> None:
+        await story(Clients())
+
+    new_virtual_loop().run_until_complete(whole())
+
+
+def test_guesses_pass_at_their_rate_and_another_address_soon() -> None:
+    async def story(clients: Clients) -> None:
+        guesses = spawn(clients.guess("mallory", 1000, 20))
+        await asyncio.sleep(15)
+        for _ in range(10):
+            assert await clients.log_in("alice") <= 2 / UNPROVED_PER_S + 0.002
+        await guesses
+        most = (20 + BURST_S) * UNPROVED_PER_S
+        assert most - 15 <= clients.begun <= most + 1
+        assert clients.closed == 20_000 - clients.begun - len(clients.gate)
+        assert WAITING_OF_ADDRESS_MAX - 1 <= len(clients.gate) <= WAITING_OF_ADDRESS_MAX
+
+    run(story)
+
+
+def test_clients_that_log_in_do_not_wait_for_the_rate() -> None:
+    async def story(clients: Clients) -> None:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        await asyncio.gather(*(clients.log_in("gateway") for _ in range(400)))
+        burst = BURST_S * UNPROVED_PER_S
+        assert loop.time() - began_s <= 400 / burst * LOGIN_S + LOGIN_S
+
+    run(story)
+
+
+def test_a_herd_that_logs_in_beside_guesses_is_quick() -> None:
+    async def story(clients: Clients) -> None:
+        guesses = spawn(clients.guess("mallory", 1000, 20))
+        await asyncio.sleep(10)
+        waits_s = await asyncio.gather(*(clients.log_in(f"host{n}") for n in range(500)))
+        # By the rate alone it would take 10 s; the places of those that log in come back.
+        assert max(waits_s) <= 2.0
+        await guesses
+
+    run(story)
+
+
+def test_a_client_that_has_left_takes_no_place() -> None:
+    async def story(clients: Clients) -> None:
+        for _ in range(10_000):
+            assert clients.gate.enter("a", lambda: False)
+        assert await clients.log_in("b") == 0.0
+
+    run(story)
+
+
+def test_connections_over_the_rate_of_a_gate_wait_or_are_closed() -> None:
+    audited: list[FailedLogin] = []
+
+    async def story(server: Server, _: Address) -> None:
+        gate = ConnectionGate(per_s=0.001, burst_s=2000, waiting_of_address_max=2)
+        server.audit_failed_login = audited.append
+        address = await server.start(Address("127.0.0.1", 0), ServedListener(gate=gate))
+
+        async def begun(number: int) -> Client:
+            client = await Client.connect(address)
+            client.send(heartbeat(), number)
+            return client
+
+        async def waiting(count: int) -> None:
+            for _ in range(5000):
+                if len(gate) == count:
+                    return
+                await asyncio.sleep(0.001)
+            raise AssertionError(len(gate))
+
+        for number in range(3):
+            assert await (await begun(number)).next_id() == number
+        patient = await begun(8)
+        await waiting(1)
+        hasty = await Client.connect(address)
+        await waiting(2)
+        assert await (await begun(9)).hung_up()
+        assert [(one.mechanism, one.host) for one in audited] == [("", "127.0.0.1")]
+        assert audited[0].reason == TOO_MANY_UNPROVED
+        await hasty.close()
+        gate.proved()
+        gate.proved()
+        assert await patient.next_id() == 8
+        assert await (await begun(10)).next_id() == 10  # the one that has left took no place
+        late = await begun(11)
+        await waiting(1)
+        await server.stop()
+        assert await late.hung_up()
+
+    tell(answer_any, story)
