@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Thread
 from typing import Any
 
-import uvicorn
 from starlette.testclient import TestClient
 
 from sparklog.cluster.log import Log
@@ -18,6 +16,7 @@ from sparklog.console.resources import ConsoleRole
 from sparklog.console.sessions import ConsoleSessions, ConsoleUser, Logins
 from sparklog.core.web_requests import LOOPBACK_NAMES
 from tests.harness.waiting import eventually
+from tests.harness.web_server import web_server
 
 NASTY = (
     b"<script>alert(1)</script>",
@@ -84,16 +83,9 @@ def served(view: ClusterView, role: ConsoleRole = ConsoleRole.ADMIN) -> Iterator
     """Serve a console on a free port, as the command does; the URL."""
     sessions = ConsoleSessions(ConsoleUser("", role, view), None)
     app = ConsoleApp(sessions, version="0.0", secure=False, hosts=LOOPBACK_NAMES)
-    server = uvicorn.Server(uvicorn.Config(app.starlette, port=0, log_level="error"))
-    app.is_stopping = lambda: server.should_exit
-    thread = Thread(target=server.run)
-    thread.start()
-    try:
-        eventually(lambda: server.started, "the console serves")
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(20)
+    with web_server(app.starlette) as (url, server):
+        app.is_stopping = lambda: server.should_exit
+        yield url
 
 
 def browser_of(

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
-import uvicorn
 from joserfc import jwk, jwt
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from tests.harness.waiting import eventually
+from tests.harness.web_server import web_server
 
 CLIENT_ID, CLIENT_SECRET, BROKERS = "console", "s3/cret:", "kafka"
 
@@ -118,11 +116,5 @@ def new_key(name: str) -> jwk.RSAKey:
 def running_provider() -> Iterator[OidcProvider]:
     """Serve a provider on loopback."""
     provider = OidcProvider()
-    server = uvicorn.Server(uvicorn.Config(provider.app, port=0, log_level="error"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    eventually(lambda: server.started, "the provider serves")
-    provider.issuer = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    yield provider
-    server.should_exit = True
-    thread.join()
+    with web_server(provider.app) as (provider.issuer, _):
+        yield provider

@@ -6,7 +6,6 @@ import json
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from threading import Thread
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
@@ -14,12 +13,11 @@ from uuid import uuid4
 import httpx2 as httpx
 import pyarrow as pa
 import pytest
-import uvicorn
 
 from sparklog.cli.console.arrival_printer import followed_topic
 from sparklog.client.values import EARLIEST, LATEST
 from sparklog.cluster.log import Log, open_log
-from sparklog.core.web_requests import LOOPBACK_NAMES, open_socket
+from sparklog.core.web_requests import LOOPBACK_NAMES
 from sparklog.security.acls import (
     AclBinding,
     AclOperation,
@@ -34,6 +32,7 @@ from sparklog.sql.http.server import QUERIES_MAX, QueryService, application
 from sparklog.sql.topics import RootTopics
 from tests.harness.log_records import batch
 from tests.harness.waiting import eventually
+from tests.harness.web_server import web_server
 
 ENDLESS = "select count(*) from range(1000000000000) t(i) where i % 7 = 3"
 LIMITS = QueryLimits(timeout_s=60, memory_bytes=256 << 20, rows_max=1000, threads=1)
@@ -55,7 +54,7 @@ def log() -> Iterator[Log]:
 @contextmanager
 def served(log: Log, make: Callable[[RootTopics], TopicAccess]) -> Iterator[str]:
     """Serve from a thread of this process; the URL."""
-    with RootTopics(log) as topics, open_socket("127.0.0.1", 0) as listening:
+    with RootTopics(log) as topics:
         service = QueryService(
             make(topics),
             lambda found, query, _, beginning: followed_topic(
@@ -65,17 +64,8 @@ def served(log: Log, make: Callable[[RootTopics], TopicAccess]) -> Iterator[str]
             DecodeRules(),
         )
         app = application(service, LOOPBACK_NAMES)
-        server = uvicorn.Server(
-            uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1)
-        )
-        thread = Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join(20)
-            assert not thread.is_alive()
+        with web_server(app) as (url, _):
+            yield url
 
 
 @pytest.fixture(scope="module")
