@@ -28,9 +28,9 @@ from sparklog.core.quotas import TokenBucket
 from sparklog.security.sasl.mechanism import Check, SaslFailure, Step
 from sparklog.security.sasl.remembered_checks import RememberedChecks
 
-FAILED_SHARE: Final = 0.1
+FAILED_SHARE: Final = 0.05
 """Processor time for failed checks, in seconds of a core for each second."""
-BURST_S: Final = 1.0
+BURST_S: Final = 2.0
 """The share of this time may be used at once: people mistype."""
 DEBT_MAX_S: Final = 5.0
 """No check delays the next one by more."""
