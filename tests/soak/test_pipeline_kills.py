@@ -16,9 +16,12 @@ import pytest
 
 from sparklog.cluster.log import Log, open_log
 from sparklog.spark.pipeline.lineage import flows_of
-from sparklog.spark.pipeline.project import create_project
+from sparklog.spark.pipeline.project import PipelineProject, create_project
 
 KILLS = 6
+BEGINS_WITHIN_S = 400.0
+KILLED_WITHIN_S = 12.0
+"""After the first batch that a process begins: in the midst of that one, or of one that follows."""
 RECORDS = 50
 SQL = """
 CREATE STREAMING TABLE copies AS SELECT CAST(value AS STRING) AS value FROM STREAM orders;
@@ -57,8 +60,13 @@ def written(log: Log) -> list[int]:
     return sorted(int(value) for batch in found for value in batch.column("value").to_pylist())
 
 
+def batches(project: PipelineProject) -> list[tuple[str, int | None, int | None]]:
+    """Return the newest batch of each flow, and the newest complete one."""
+    return [(one.flow, one.batch, one.committed) for one in flows_of(project.storage)]
+
+
 @pytest.mark.soak
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(3000)
 def test_a_killed_pipeline_repeats_and_loses_nothing(tmp_path: Path) -> None:
     root = (tmp_path / "log").as_uri()
     log = open_log(root)
@@ -75,16 +83,19 @@ def test_a_killed_pipeline_repeats_and_loses_nothing(tmp_path: Path) -> None:
             [*command, "--continuous", "--interval", "0", "--master", "local[2]"],
             start_new_session=True, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        ends_s = time.monotonic() + chance.uniform(35, 75)
-        while time.monotonic() < ends_s:
+        before = batches(project)
+        began_s, ends_s = time.monotonic(), None
+        while ends_s is None or time.monotonic() < ends_s:
             produce(log, made)
             made += RECORDS
-            time.sleep(1)  # records go on arriving while it runs
-        assert run.poll() is None, "it ended before it was killed"
+            time.sleep(0.5)  # records go on arriving while it runs
+            assert run.poll() is None, "it ended before it was killed"
+            if ends_s is None and batches(project) != before:
+                ends_s = time.monotonic() + chance.uniform(0, KILLED_WITHIN_S)
+            assert time.monotonic() < began_s + BEGINS_WITHIN_S, "it began no batch"
         os.killpg(run.pid, signal.SIGKILL)
         run.wait(30)
-        flows = flows_of(project.storage, project.sinks())
-        print("killed with", [(one.flow, one.batch, one.committed) for one in flows], flush=True)
+        print("killed at", batches(project), flush=True)
     subprocess.run([*command, "--master", "local[2]"], check=True)
     assert written(log) == list(range(made))
     read = subprocess.run(
