@@ -9,10 +9,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.core.errors import InvalidRequest, UnknownTopicOrPartition
+from sparklog.core.errors import InvalidRequest
 from sparklog.core.types import TopicPartition
 from sparklog.log.partition.read_committed import TransactionOutcomes
-from sparklog.protocol.partitioner.partitioner import partition_for_key
 from sparklog.spark.source.readable_partition import ReadablePartition
 from sparklog.sql.columns import SCHEMA, stored_columns
 from sparklog.sql.filters import Among, Condition
@@ -42,12 +41,8 @@ def newest_record(
     """
     if topics.log is None:
         raise InvalidRequest("a look-up by key reads the storage; give the root")
-    count = topics.partitions(topic)
-    number = partition_for_key(key, count) if partition is None else partition
-    place = TopicPartition(topic, number)
-    if not 0 <= number < count:
-        raise UnknownTopicOrPartition(f"no such partition. partition={place} partitions={count}")
-    state = topics.states(topic, PRESENT, number)[place]
+    chosen = key if partition is None else partition
+    ((place, state),) = topics.states(topic, PRESENT, chosen).items()
     found = _unflushed(topics, place, state, key)
     if found is None:
         found = _flushed(topics, place, state, key)

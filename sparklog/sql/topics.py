@@ -25,9 +25,10 @@ from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.manifest import Manifest
 from sparklog.log.manifest.view import PartitionView
 from sparklog.spark.access.leaders import PartitionLeaders, registered
+from sparklog.spark.source.offsets import select
 from sparklog.spark.source.partition_states import PartitionLookup, PartitionStates
 from sparklog.spark.source.readable_partition import ReadablePartition
-from sparklog.spark.source.selection import Assign, Subscribe
+from sparklog.spark.source.selection import Assign, OfKey, Selection, Subscribe
 from sparklog.sql.databases import Databases
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Moment:
 PRESENT: Final = Moment()
 
 States = Mapping[TopicPartition, ReadablePartition]
+Chosen = int | bytes | None
+"""A partition: by its number, or where Kafka's producers put a key. None is all of them."""
 
 
 class TopicReader(Protocol):
@@ -66,14 +69,11 @@ class TopicReader(Protocol):
     def names(self) -> list[str]:
         """Return the names of all topics, sorted."""
 
-    def partitions(self, topic: str) -> int:
-        """Return the number of a topic's partitions. Raises UnknownTopicOrPartition."""
-
-    def states(self, topic: str, moment: Moment, partition: int | None = None) -> States:
-        """Return what each partition of a topic holds, or one of them.
+    def states(self, topic: str, moment: Moment, chosen: Chosen = None) -> States:
+        """Return what each partition of a topic holds, or the chosen one.
 
         Raises:
-            UnknownTopicOrPartition: no such topic. ResourceNotFound: no such snapshot.
+            UnknownTopicOrPartition: no such topic or partition. ResourceNotFound: no such snapshot.
             Unavailable: the store or the leaders do not respond.
         """
 
@@ -170,11 +170,7 @@ class RootTopics(Closeable):
         """Return the names of all topics, sorted."""
         return sorted(self._log.topics())
 
-    def partitions(self, topic: str) -> int:
-        """Return the number of a topic's partitions. Raises UnknownTopicOrPartition."""
-        return self._log.topic(topic).partitions
-
-    def states(self, topic: str, moment: Moment, partition: int | None = None) -> States:
+    def states(self, topic: str, moment: Moment, chosen: Chosen = None) -> States:
         """Return what each partition of a topic holds. Raises as `TopicReader.states`."""
         leaders = None
         if self._includes_unflushed and moment.snapshot is None:
@@ -184,9 +180,7 @@ class RootTopics(Closeable):
         try:
             found = PartitionLookup(
                 self._log,
-                Subscribe((topic,))
-                if partition is None
-                else Assign((TopicPartition(topic, partition),)),
+                _selection(topic, chosen),
                 self.pool,
                 leaders,
                 committed_only=self.committed_only,
@@ -265,11 +259,7 @@ class BrokerTopics(Closeable):
         """Return the names of all topics, sorted. Raises Unavailable."""
         return self._admin.topic_names()
 
-    def partitions(self, topic: str) -> int:
-        """Return the number of a topic's partitions. Raises UnknownTopicOrPartition."""
-        return self._admin.listed_topic(topic).partitions
-
-    def states(self, topic: str, moment: Moment, partition: int | None = None) -> States:
+    def states(self, topic: str, moment: Moment, chosen: Chosen = None) -> States:
         """Return what each partition of a topic holds. Raises as `TopicReader.states`."""
         from sparklog.client.values import EARLIEST, LATEST  # noqa: PLC0415 - likewise
 
@@ -279,8 +269,7 @@ class BrokerTopics(Closeable):
                 f"snapshot={moment.snapshot}"
             )
         known = self._admin.listed_topic(topic)
-        numbers = range(known.partitions) if partition is None else [partition]
-        places = [TopicPartition(topic, number) for number in numbers]
+        places = select(_selection(topic, chosen), {topic: known})
         starts = self._offsets(dict.fromkeys(places, EARLIEST))
         ends = self._offsets(dict.fromkeys(places, LATEST))
         if moment.timestamp_ms is not None:
@@ -312,6 +301,14 @@ class BrokerTopics(Closeable):
                 raise answer
             found[place] = answer.offset
         return found
+
+
+def _selection(topic: str, chosen: Chosen) -> Selection:
+    if chosen is None:
+        return Subscribe((topic,))
+    if isinstance(chosen, bytes):
+        return OfKey(topic, chosen)
+    return Assign((TopicPartition(topic, chosen),))
 
 
 def _broker_schemas(addresses: str, security: SecuritySettings | None) -> SchemaLog:

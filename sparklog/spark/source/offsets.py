@@ -14,6 +14,7 @@ from sparklog.cluster.metadata.image import Topic
 from sparklog.core.errors import InvalidRequest, UnknownTopicOrPartition
 from sparklog.core.topic_names import LISTED_AS_INTERNAL
 from sparklog.core.types import OffsetRange, TopicPartition
+from sparklog.protocol.partitioner.partitioner import partition_for_key
 from sparklog.spark.access.data_loss import report_data_loss
 from sparklog.spark.source.offset_options import (
     EARLIEST,
@@ -26,7 +27,7 @@ from sparklog.spark.source.offset_options import (
     spell,
 )
 from sparklog.spark.source.readable_partition import ReadablePartition
-from sparklog.spark.source.selection import Assign, Selection, Subscribe
+from sparklog.spark.source.selection import Assign, OfKey, Selection, Subscribe
 
 Views = Mapping[TopicPartition, ReadablePartition]
 TimeLookup = Callable[[TopicPartition, int], int | None]
@@ -54,6 +55,9 @@ def select(
                     f"topic={place.topic} partition={place.partition} partitions={topic.partitions}"
                 )
         return selection.partitions
+    if isinstance(selection, OfKey):
+        count = topic_named(topics, selection.topic).partitions
+        return (TopicPartition(selection.topic, partition_for_key(selection.key, count)),)
     if isinstance(selection, Subscribe):
         named = [name for name in selection.topics if not lenient or name in topics]
         chosen = [topic_named(topics, name) for name in named]

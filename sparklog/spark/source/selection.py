@@ -28,4 +28,12 @@ class Assign:
     partitions: tuple[TopicPartition, ...]
 
 
-Selection = Subscribe | SubscribePattern | Assign
+@dataclass(frozen=True, slots=True)
+class OfKey:
+    """The one partition in which Kafka's producers put a key."""
+
+    topic: str
+    key: bytes
+
+
+Selection = Subscribe | SubscribePattern | Assign | OfKey

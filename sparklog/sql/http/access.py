@@ -24,7 +24,7 @@ from sparklog.security.authorizer import Authorizer
 from sparklog.security.principal import USER, Principal
 from sparklog.security.sasl.password_check import PasswordCheck
 from sparklog.sql.databases import Databases
-from sparklog.sql.topics import BrokerTopics, Moment, RootTopics, States, TopicReader
+from sparklog.sql.topics import BrokerTopics, Chosen, Moment, RootTopics, States, TopicReader
 
 CREDENTIAL_CHARS_MAX: Final = 1024
 
@@ -167,15 +167,10 @@ class AllowedTopics:
         """Return the names of the topics, sorted."""
         return [name for name in self._topics.names() if self._may_read(name)]
 
-    def partitions(self, topic: str) -> int:
-        """Return the number of a topic's partitions. Raises UnknownTopicOrPartition."""
-        self._check(topic)
-        return self._topics.partitions(topic)
-
-    def states(self, topic: str, moment: Moment, partition: int | None = None) -> States:
+    def states(self, topic: str, moment: Moment, chosen: Chosen = None) -> States:
         """Return what each partition holds. Raises as `TopicReader.states`."""
         self._check(topic)
-        return self._topics.states(topic, moment, partition)
+        return self._topics.states(topic, moment, chosen)
 
     def _check(self, topic: str) -> None:
         if not self._may_read(topic):

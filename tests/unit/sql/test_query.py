@@ -240,7 +240,7 @@ def test_get_returns_the_newest_value_of_a_key(log: Log) -> None:
     assert log.sql("select key, value from latest.states").to_pylist() == [
         {"key": b"ann", "value": b"new"}
     ]
-    with pytest.raises(UnknownTopicOrPartition, match="partition=states-1"):
+    with pytest.raises(UnknownTopicOrPartition, match="topic=states partition=1"):
         log.get("states", b"ann", 1)
 
 
