@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pyarrow as pa
+import pytest
 
 from sparklog.cluster.log import open_log
 from sparklog.core.clock import SYSTEM_CLOCK
@@ -94,7 +95,10 @@ def test_missed_jobs_run_once_in_the_application_and_again_in_none(
     assert len(read_history(log).runs) == 3
 
 
-def test_executors_have_the_python_of_jobs_before_one_runs(tmp_path: Path) -> None:
+def test_executors_have_the_python_of_jobs_before_one_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     schedule = tmp_path / "jobs.toml"
     schedule.write_text('[jobs.verification]\nkind = "verify"\ncron = "@yearly"\n')
     words = (sys.executable, str(PROGRAM), "--brokers", "2", "--jobs", str(schedule))
@@ -113,6 +117,10 @@ def test_executors_have_the_python_of_jobs_before_one_runs(tmp_path: Path) -> No
 
         assert eventually(pythons, "each executor has one, for a broker or for jobs") == [1, 1, 1]
         assert not [one for one in cluster.seen if one["event"] == "job"]
+        # The driver's JVM asks this Python for data sources, such as sparklog's.
+        (jvm,) = [pid for pid in children()[cluster.process.pid] if is_running(pid, "java")]
+        variables = Path(f"/proc/{jvm}/environ").read_bytes().split(b"\0")
+        assert b"PYSPARK_PYTHON=" + sys.executable.encode() in variables
 
 
 CRASHES = """

@@ -31,7 +31,7 @@ from sparklog.spark.jobs.jars import delta_conf
 from sparklog.spark.jobs.job import SparkStart, submitted, submitted_conf, tell_report
 from sparklog.spark.jobs.jvm_shutdown import JvmShutdown, spare_executors
 from sparklog.spark.jobs.progress import JobProgress
-from sparklog.spark.jobs.session import DRIVER_BIND_ADDRESS, DRIVER_HOST
+from sparklog.spark.jobs.session import DRIVER_BIND_ADDRESS, DRIVER_HOST, use_this_python
 from sparklog.spark.jobs.started_jvm import start_quiet_jvm
 from sparklog.spark.jobs.streaming import StopRequest
 from sparklog.spark.jobs.work_folder import ServeFolder, conf_of_folder, serve_folder
@@ -150,7 +150,11 @@ def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
 def _start_spark(
     conf: Mapping[str, str], folder: ServeFolder, telling: Telling, secrets: Mapping[str, str]
 ) -> None:
-    """Start Spark's JVM for executors on this machine, once kernels are compiled."""
+    """Start Spark's JVM for executors on this machine, once kernels are compiled.
+
+    The JVM itself asks Python for data sources, by what its environment names.
+    """
+    use_this_python()
     if not kernels_are_kept():
         telling.say(compiling())
         compile_kernels()
