@@ -201,6 +201,8 @@ def gauge_chart(looks: Sequence[Look], name: str) -> dict[str, list[Any]] | None
         (at_s, [one.gauges[name] for one in samples.values() if name in one.gauges])
         for at_s, samples in looks
     ]
+    while found and not found[0][1]:  # before the first request
+        del found[0]
     if sum(bool(values) for _, values in found) < 2:
         return None
     return {

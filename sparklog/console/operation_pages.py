@@ -10,10 +10,12 @@ from typing import Any, Final
 
 from sparklog.client.values import ConfigResource, TransactionDescription
 from sparklog.cluster.named_snapshots import read_snapshot, snapshot_records
+from sparklog.console.bill import KINDS
 from sparklog.console.broker_activity import newest
 from sparklog.console.cluster_view import ClusterView
 from sparklog.console.resources import PAGE, BoundedValues, FieldSpec, PageResource, RowPage
 from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.core.counters import from_document
 from sparklog.core.errors import InvalidRequest, ResourceNotFound, SparklogError, Unavailable
 from sparklog.log.effects import run as run_protocol
 from sparklog.spark.schedule.cron import parse_cron, zone_of
@@ -155,6 +157,8 @@ def show_run(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
     if found is None:
         raise ResourceNotFound(f"no such run. run={values.text('run')}")
     known = history.jobs.get(found.job)
+    requests = from_document(found.requests)
+    counts = [one.requests for (kind, _), one in requests.items() if kind in KINDS]
     arguments = () if known is None else known.arguments
     return {
         **run_document(found),
@@ -162,6 +166,7 @@ def show_run(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
         "heard": found.heard_ms,
         "arguments": list(arguments),
         "log": found.log,
+        "requests": sum(counts) if counts else None,
         "report": json.dumps(found.report, indent=2, ensure_ascii=False) if found.report else "",
         "hasDryRun": view.kind == "root" and known is not None and found.kind in DRY_RUN_KINDS,
         "dryRun": dry_run_command(view, found.kind, arguments),

@@ -83,7 +83,7 @@ def test_bill_of_a_root_agrees_with_its_store(root_browser: Opens) -> None:
     assert rows["orders"]["bytes"] > 30 * 10
     page = browser.page("/bill?flush=30000")
     assert "With 30,000 ms" in page
-    assert "shared: the WAL" in page
+    assert "WAL, metadata, other topics" in page
 
 
 def test_bill_of_brokers_agrees_with_their_counters() -> None:
@@ -273,6 +273,8 @@ def test_bill_has_the_requests_of_jobs_in_the_history(root_browser: Opens) -> No
     (shared,) = [one for one in found["topics"] if one["topic"] == ""]
     assert shared["requests"]["delete"] == 6
     assert "2 runs of the history" in browser.page("/bill")
+    assert browser.get("/jobs/runs/b")["requests"] == 1203
+    assert "1,203" in browser.page("/jobs/runs/b")
 
 
 def test_document_of_counts_has_the_busiest_topics_and_loses_none() -> None:

@@ -60,11 +60,12 @@ def test_rates_are_of_all_brokers_and_pass_over_a_restart() -> None:
             for name, count in records.items()
         }
 
+    assert gauge_chart([look(-20), look(-10, a=1)], "produce") is None
     looks = [look(0, a=100, b=5), look(10, a=200, b=25), look(20, a=3, b=45), look(30)]
     assert list(growth(looks, "records")) == [(10, 10, 120), (20, 10, 20)]
     assert rate_chart(looks, "records") == {"times": [10, 20], "rates": [12, 2]}
     assert rate_chart(looks[:2], "records") is None
-    assert gauge_chart(looks, "produce") == {
+    assert gauge_chart([look(-10), *looks], "produce") == {
         "times": [0, 10, 20, 30],
         "rates": [100, 200, 45, None],
     }

@@ -63,10 +63,9 @@ class ProgressReport:
     def to_text(self) -> str:
         """Return the report as lines."""
         size = f" ({bytes_text(self.size_bytes)})" if self.size_bytes else ""
-        first = (
-            f"{self.verb} {self.rows:,} records{size} of {self.topic} in "
-            f"{self.seconds:.1f} s: {rate(self.rows, self.seconds):,.0f} records/s"
-        )
+        first = f"{self.verb} {self.rows:,} records{size} of {self.topic} in {self.seconds:.1f} s"
+        if not self.details.get("dry_run"):
+            first += f": {rate(self.rows, self.seconds):,.0f} records/s"
         return "\n".join((first, *self.lines))
 
     def to_json(self) -> str:

@@ -131,7 +131,8 @@ def _materialized(
         if one.start_offset < one.end_offset
     ]
     origin = f"it goes on from the end of run {last}" if last else "no run of it is known"
-    lines += [f"  into {job.table} in {batches:,} batches; {origin}"]
+    counted = f"{batches:,} {'batch' if batches == 1 else 'batches'}"
+    lines += [f"  into {job.table} in {counted}; {origin}"]
     return ProgressReport(
         "would materialize", job.topic, sum(one.rows for one in found),
         sum(one.size_bytes for one in found), SYSTEM_CLOCK.monotonic_s() - began_s,
