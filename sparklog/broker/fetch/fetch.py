@@ -20,7 +20,6 @@ Source: Kafka's ReplicaManager and DelayedFetch; KIP-74 on sizes, KIP-320 on epo
 from __future__ import annotations
 
 import asyncio
-import logging
 
 from sparklog.broker.fetch.read import (
     FetchedPartition,
@@ -32,6 +31,7 @@ from sparklog.broker.fetch.read import (
     limit_of,
     out_of_range,
 )
+from sparklog.broker.fetch.read_ahead import ReadAhead
 from sparklog.broker.fetch.watch import FetchSubscription
 from sparklog.broker.partition.leader import LeaderPartition
 from sparklog.broker.partition.purgatory import FetchWaits
@@ -41,8 +41,7 @@ from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.core.errors import NotServing, OffsetOutOfRange, SparklogError
 from sparklog.core.types import PartitionId
 from sparklog.log.manifest.refresh import refresh
-
-logger = logging.getLogger(__name__)
+from sparklog.log.partition.history_reader import HistoryCache
 
 VIEW_AGE_MAX_S = 10.0
 """Jobs move the log start and rewrite without the leader. After this time a read of history, or a
@@ -64,16 +63,15 @@ class FetchService:
         metadata: MetadataAccess,
         tasks: TaskScope,
         metrics: BrokerMetrics,
+        cache: HistoryCache,
     ) -> None:
-        """Read the partitions that `leaders` finds; `tasks` reads ahead."""
+        """Read the partitions that `leaders` finds; `tasks` reads ahead into `cache`."""
         self._environment = environment
         self._metadata = metadata
-        self._tasks = tasks
-        self._ahead: dict[tuple[PartitionId, int], asyncio.Future[None]] = {}
-        """History that is read before a client asks for it, by its first offset."""
         self._leaders = leaders
         self._metrics = metrics
         self._history_lanes = asyncio.Semaphore(HISTORY_READS_AT_ONCE)
+        self.ahead = ReadAhead(environment.store, tasks, self._history_lanes, cache)
         self.waiting = 0
         """The number of fetches that wait for news now."""
 
@@ -148,14 +146,13 @@ class FetchService:
         """Read one partition's history; an old view is looked at anew."""
         at = spec.partitions[led.where]
         run = self._environment.store.run
-        ahead = self._ahead.get((led.where, at.offset))
-        if ahead is not None:
-            await asyncio.wait([ahead])
+        await self.ahead.wait(led.where, at.offset)
         try:
             async with self._history_lanes:
                 if asyncio.get_running_loop().time() - led.viewed_s > VIEW_AGE_MAX_S:
                     led.update_view(await run(refresh(led.view)))
-                reading = led.history.read(led.view, at.offset, max_bytes, limit_of(led, spec))
+                limit, enough = limit_of(led, spec), spec.min_bytes
+                reading = led.history.read(led.view, at.offset, max_bytes, limit, enough)
                 history = await run(reading)
                 led.update_view(history.view)
         except OffsetOutOfRange:
@@ -166,26 +163,8 @@ class FetchService:
             return out_of_range(led, at.offset)
         except SparklogError as error:
             return error
-        self._read_ahead(led, history.next_offset)
+        self.ahead.follow(led, at.offset, history.next_offset)
         return answer_of(led, spec, history.batches, at.offset, history.next_offset)
-
-    def _read_ahead(self, led: LeaderPartition, offset: int) -> None:
-        """Read what a consumer of history asks for next, if a lane is free."""
-        key = led.where, offset
-        if offset >= led.flushed_end or self._history_lanes.locked() or key in self._ahead:
-            return
-        self._ahead[key] = asyncio.get_running_loop().create_future()
-        self._tasks.start(self._load(led, offset), f"read ahead {led.where}")
-
-    async def _load(self, led: LeaderPartition, offset: int) -> None:
-        try:
-            async with self._history_lanes:
-                await self._environment.store.run(led.history.load(led.view, offset))
-        except SparklogError as error:
-            # A fetch that asks for it reads it again, and gets the error.
-            logger.info("reading ahead failed partition=%s offset=%d %s", led.where, offset, error)
-        finally:
-            self._ahead.pop((led.where, offset)).set_result(None)
 
     def _count(self, reading: FetchRead) -> None:
         spec, metrics = reading.spec, self._metrics

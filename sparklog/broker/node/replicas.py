@@ -169,8 +169,8 @@ class Replicas:
             )
         )
         """The partitions that this broker leads and follows."""
-        find, leader = self.roles.find, self.roles.leader
-        self.fetch_service = FetchService(environment, leader, metadata, self._tasks, metrics)
+        find, led = self.roles.find, self.roles.leader
+        self.fetch_service = FetchService(environment, led, metadata, self._tasks, metrics, cache)
         schemas = SchemaTopic(
             environment, metadata, self.fetch_service, self._tasks, identity.broker_id
         )
@@ -179,7 +179,7 @@ class Replicas:
         )
         self.txn_markers = TxnMarkers(environment, find, self.budget)
         """Ends transactions in the partitions led here."""
-        self.offset_lookup = OffsetLookup(environment, leader, flusher)
+        self.offset_lookup = OffsetLookup(environment, led, flusher)
         self._show(metrics, flusher, cache)
 
     async def start(self) -> None:

@@ -187,8 +187,8 @@ _REPLICAS = (
         SettingType.LONG,
         64 * MIB,
         Effect.BROKER,
-        "Blocks of flushed records kept for consumers that read history: one object is read once "
-        "for several fetches, and a little ahead.",
+        "Blocks of flushed records kept for consumers that read history, so that several fetches "
+        "cost one request. Half of it is for records that are read ahead of them.",
         unit="bytes",
         at_least=0,
     ),

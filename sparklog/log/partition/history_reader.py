@@ -20,6 +20,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from typing import Final
 
 import numpy as np
@@ -34,9 +35,9 @@ from sparklog.log.manifest.refresh import read_segment, refresh
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.offset_lookup import TimedOffset, epoch_at
 from sparklog.log.segment import column_reader
-from sparklog.log.segment.segment import BatchIndex, Segment
+from sparklog.log.segment.segment import BatchIndex, ProducerBatch, Segment
 from sparklog.log.segment.to_batches import BlockWriter, OffsetSpans, WireBatch
-from sparklog.protocol.records.header import Codec
+from sparklog.protocol.records.header import INT32_MAX, Codec
 
 _BATCH_OVERHEAD_BYTES: Final = 200
 _FOOTER_ENTRY_BYTES: Final = 200
@@ -66,6 +67,11 @@ class Footer:
     bases: tuple[int, ...]
     """Relative start of each block; a block ends at the next one, the last at the end."""
 
+    def index_of(self, entry: Entry, offset: int) -> int:
+        """Return the number of the block that holds an offset of an entry of the object."""
+        relative = offset - entry.base_offset
+        return int(np.searchsorted(self.bases, relative, side="right")) - 1
+
     @property
     def size_bytes(self) -> int:
         """Return about the memory that it uses in the cache."""
@@ -80,7 +86,7 @@ class HistoryCache:
     def __init__(self, size_bytes_max: int) -> None:
         """Hold at most about `size_bytes_max`."""
         self._kept: OrderedDict[tuple[object, ...], Block | Footer] = OrderedDict()
-        self._size_bytes_max = size_bytes_max
+        self.size_bytes_max = size_bytes_max
         self.size_bytes = 0
 
     def block(self, key: tuple[object, ...]) -> Block | None:
@@ -106,15 +112,19 @@ class HistoryCache:
             self.size_bytes -= before.size_bytes
         self._kept[key] = one
         self.size_bytes += one.size_bytes
-        while self.size_bytes > self._size_bytes_max and len(self._kept) > 1:
+        while self.size_bytes > self.size_bytes_max and len(self._kept) > 1:
             _, dropped = self._kept.popitem(last=False)
             self.size_bytes -= dropped.size_bytes
 
 
 BLOCKS_READ: Final = 4
-"""Record batches of a segment fetched and encoded together: about 4 MiB of records. One request
-returns them efficiently, and encoding takes about 20 ms."""
+"""Record batches of a segment fetched and encoded together. One request returns them efficiently,
+and encoding takes about 20 ms."""
+GROUP_BYTES: Final = BLOCKS_READ << 20
+"""About the bytes of their records."""
 LOOKS_MAX: Final = 3
+Fetched = Sequence[tuple[int, bytes]]
+"""Bytes of an object, each after its file position."""
 _COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers")
 
 
@@ -151,11 +161,13 @@ class HistoryReader:
         offset: int,
         max_bytes: int,
         limit_offset: int | None = None,
+        enough_bytes: int = INT32_MAX,
     ) -> Program[EncodedHistory]:
         """Return batches from the one that holds `offset` on: one at least, then up to `max_bytes`.
 
         The result is empty only at the end of the log. With `limit_offset` (the last stable offset,
-        for readers of committed records) it has no batch that begins there or later.
+        for readers of committed records) it has no batch that begins there or later. Once it has
+        `enough_bytes`, it ends before a block that is not cached.
 
         Cost: nothing if cached; else one request for 4 MiB of records, and one for a footer.
 
@@ -169,7 +181,11 @@ class HistoryReader:
         size = 0
         at = offset
         while at < limit and (not found or size < max_bytes):
-            view, block = yield from self._block(view, at)
+            block = self._cached(view, at)
+            if block is None:
+                if found and size >= enough_bytes:
+                    break
+                view, block = yield from self._block(view, at)
             for batch in block.batches:
                 if batch.end_offset <= at:
                     continue
@@ -183,9 +199,50 @@ class HistoryReader:
 
     def load(self, view: PartitionView, offset: int) -> Program[PartitionView]:
         """Read ahead: load the block at `offset` into the cache, if it is not there."""
-        if view.log_start_offset <= offset < view.end_offset:
+        if view.log_start_offset <= offset < view.end_offset and not self._cached(view, offset):
             view, _ = yield from self._block(view, offset)
         return view
+
+    def plan(self, view: PartitionView, offset: int) -> Program[BlockGroup | None]:
+        """Return the blocks to load from the one that holds `offset` on; None outside of the log.
+
+        If the cache has the first ones, the group is these alone: the next one begins behind them.
+
+        Cost: nothing, or one request for a footer.
+
+        Raises:
+            DataCorrupt: an object is damaged or missing.
+        """
+        if not view.log_start_offset <= offset < view.end_offset:
+            return None
+        try:
+            group = yield from self._planned(view, offset)
+        except _Vanished:
+            return None
+        known = tuple(takewhile(lambda i: self._cache.block(group.key(i)), group.indexes))
+        return replace(group, indexes=known) if known else group
+
+    def fetch_group(self, group: BlockGroup) -> Program[Fetched]:
+        """Return the stored bytes of a group; empty if the cache has it, or the object is gone.
+
+        Cost: one request, or none.
+        """
+        if all(self._cache.block(group.key(index)) for index in group.indexes):
+            return ()
+        return (yield from column_reader.fetch(group.piece())) or ()
+
+    def keep_group(self, group: BlockGroup, fetched: Fetched) -> Program[int]:
+        """Encode a group's stored bytes into the cache, if there are any.
+
+        Returns how many bytes of the group the cache has.
+
+        Raises:
+            DataCorrupt: an object is damaged.
+        """
+        if fetched:
+            return sum(block.size_bytes for block in (yield from self._encoded(group, fetched)))
+        known = (self._cache.block(group.key(index)) for index in group.indexes)
+        return sum(block.size_bytes for block in known if block is not None)
 
     def find_timestamp(self, view: PartitionView, timestamp_ms: int) -> Program[TimedOffset | None]:
         """Return the first record at or after `timestamp_ms`, or None when there is none.
@@ -209,21 +266,34 @@ class HistoryReader:
 
     def _block(self, view: PartitionView, offset: int) -> Program[tuple[PartitionView, Block]]:
         for _ in range(LOOKS_MAX):
-            entry = view.covering(offset, offset + 1)[0]
             try:
-                footer = yield from self._footer(view, entry)
-                return view, (yield from self._read_block(view, entry, footer, offset))
+                group = yield from self._planned(view, offset)
+                block = self._cache.block(group.key(group.indexes[0]))
+                return view, block or (yield from self._loaded(group))[0]
             except _Vanished:
                 view = yield from refresh(view)
                 _check(view, offset)
         raise _missing(self._layout)
 
+    def _cached(self, view: PartitionView, offset: int) -> Block | None:
+        """Return the block at an offset, if the cache has it and its footer."""
+        entry = view.covering(offset, offset + 1)[0]
+        footer = self._cache.footer(self._footer_key(entry, _writer_of(view, entry)))
+        if footer is None:
+            return None
+        return self._cache.block(_key(self._layout, entry, footer.index_of(entry, offset)))
+
+    def _planned(self, view: PartitionView, offset: int) -> Program[BlockGroup]:
+        entry = view.covering(offset, offset + 1)[0]
+        footer = yield from self._footer(view, entry)
+        first = footer.index_of(entry, offset)
+        indexes = range(first, min(first + BLOCKS_READ, len(footer.bases)))
+        epoch = epoch_at(view, entry.base_offset)
+        return BlockGroup(self._layout, entry, footer, tuple(indexes), epoch)
+
     def _footer(self, view: PartitionView, entry: Entry) -> Program[Footer]:
-        writer = written_by([one.segment for one in view.tail], entry)
-        key: tuple[object, ...] = (self._layout.key(entry.object),)
-        if writer is not None:
-            # Another attempt may reference the same object at other offsets, as another producer.
-            key = (*key, entry.base_offset)
+        writer = _writer_of(view, entry)
+        key = self._footer_key(entry, writer)
         known = self._cache.footer(key)
         if known is not None:
             return known
@@ -240,28 +310,24 @@ class HistoryReader:
         self._cache.keep(key, footer)
         return footer
 
-    def _read_block(
-        self, view: PartitionView, entry: Entry, footer: Footer, offset: int
-    ) -> Program[Block]:
-        relative = offset - entry.base_offset
-        first = int(np.searchsorted(footer.bases, relative, side="right")) - 1
-        wanted = self._cache.block(_key(self._layout, entry, first))
-        if wanted is not None:
-            return wanted
-        indexes = range(first, min(first + BLOCKS_READ, len(footer.bases)))
-        plan = _ReadPlan(self._layout, entry, footer, tuple(indexes))
-        fetched = yield from _fetch(plan.piece())
+    def _footer_key(self, entry: Entry, writer: ProducerBatch | None) -> tuple[object, ...]:
+        key = self._layout.key(entry.object)
+        # Another attempt may reference the same object at other offsets, as another producer.
+        return (key,) if writer is None else (key, entry.base_offset)
+
+    def _loaded(self, group: BlockGroup) -> Program[list[Block]]:
+        fetched = yield from _fetch(group.piece())
+        return (yield from self._encoded(group, fetched))
+
+    def _encoded(self, group: BlockGroup, fetched: Fetched) -> Program[list[Block]]:
+        footer, base_offset = group.footer, group.entry.base_offset
         writer = BlockWriter(
-            footer.segment,
-            entry.base_offset,
-            epoch_at(view, entry.base_offset),
-            self._codec,
-            footer.stretches,
+            footer.segment, base_offset, group.leader_epoch, self._codec, footer.stretches
         )
-        blocks = yield from work(partial(_encoded, plan, fetched, writer))
-        for index, block in zip(indexes, blocks, strict=True):
-            self._cache.keep(_key(self._layout, entry, index), block)
-        return blocks[0]
+        blocks = yield from work(partial(_encoded, group, fetched, writer))
+        for index, block in zip(group.indexes, blocks, strict=True):
+            self._cache.keep(group.key(index), block)
+        return blocks
 
     def _first_of_all(self, view: PartitionView, timestamp_ms: int) -> Program[TimedOffset | None]:
         for entry in view.entries:
@@ -301,13 +367,28 @@ class HistoryReader:
 
 
 @dataclass(frozen=True, slots=True)
-class _ReadPlan:
+class BlockGroup:
     """Neighbouring blocks of one segment, read together."""
 
     layout: PartitionLayout
     entry: Entry
     footer: Footer
     indexes: tuple[int, ...]
+    leader_epoch: int
+
+    @property
+    def base_offset(self) -> int:
+        """Return the first offset that the blocks cover."""
+        return self.offsets(self.indexes[0])[0]
+
+    @property
+    def end_offset(self) -> int:
+        """Return the offset after the last."""
+        return self.offsets(self.indexes[-1])[1]
+
+    def key(self, index: int) -> tuple[object, ...]:
+        """Return the key of a block in the cache."""
+        return _key(self.layout, self.entry, index)
 
     def offsets(self, index: int) -> tuple[int, int]:
         """Return the offsets of a block that its entry covers."""
@@ -336,13 +417,11 @@ class _ReadPlan:
         )
 
 
-def _encoded(
-    plan: _ReadPlan, fetched: Sequence[tuple[int, bytes]], writer: BlockWriter
-) -> list[Block]:
+def _encoded(group: BlockGroup, fetched: Fetched, writer: BlockWriter) -> list[Block]:
     blocks = []
-    for index in plan.indexes:
-        base, end = plan.offsets(index)
-        piece = plan.piece(index)
+    for index in group.indexes:
+        base, end = group.offsets(index)
+        piece = group.piece(index)
         rows = _decoded(piece, fetched, _COLUMNS) if piece.batches else []
         one = rows[0] if rows else None
         blocks.append(Block(base, end, tuple(writer.batches(one, base, end))))
@@ -350,7 +429,7 @@ def _encoded(
 
 
 def _decoded(
-    piece: column_reader.ColumnPiece, fetched: Sequence[tuple[int, bytes]], columns: Sequence[str]
+    piece: column_reader.ColumnPiece, fetched: Fetched, columns: Sequence[str]
 ) -> list[pa.RecordBatch]:
     return list(column_reader.decode(piece, fetched, columns))
 
@@ -366,6 +445,11 @@ def _fetch(piece: column_reader.ColumnPiece) -> Program[list[tuple[int, bytes]]]
 def _key(layout: PartitionLayout, entry: Entry, index: int) -> tuple[object, ...]:
     # An entry defines the offsets of its object; a later manifest may define them anew.
     return (layout.key(entry.object), entry.base_offset, entry.base_offset, entry.end_offset, index)
+
+
+def _writer_of(view: PartitionView, entry: Entry) -> ProducerBatch | None:
+    """Return the transaction that a tail's reference segment gives to the rows of an entry."""
+    return written_by([one.segment for one in view.tail], entry)
 
 
 def _check(view: PartitionView, offset: int) -> None:
