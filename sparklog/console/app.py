@@ -259,6 +259,7 @@ class ConsoleApp:
         events = tail_events(
             user.view, values.text("topic"), values.optional_whole("partition"),
             values.text("decoder"), self._tails, self.is_stopping,
+            lambda: self._sessions.find(session.session_id) is None,
         )  # fmt: skip
         headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)

@@ -29,8 +29,10 @@ QUEUE_ROWS: Final = 500
 EVERY_S: Final = 0.25
 SIGN_OF_LIFE_S: Final = 15.0
 """Proxies close a response that is silent for longer, often after 30 or 60 s."""
-LASTS_S: Final = 600.0
-"""Then the browser connects again, and the session is checked again."""
+CHECK_EVERY_S: Final = 60.0
+"""The time in which a tail notices that its session has ended. It stays connected for that: records
+that arrive meanwhile would be neither shown nor counted.
+"""
 
 
 class TailQueue:
@@ -73,10 +75,11 @@ async def tail_events(
     decoder: str,
     limiter: anyio.CapacityLimiter,
     is_stopping: Callable[[], bool],
+    has_ended: Callable[[], bool],
 ) -> AsyncIterator[bytes]:
-    """Yield server-sent events until the reader goes, or the server stops.
+    """Yield server-sent events until the reader goes, the server stops, or `has_ended()`.
 
-    They are `records`, or `problem` as the last one.
+    They are `records`, or `problem` as the last one. `has_ended` returns whether the session has.
     """
     queue = TailQueue(decoder, SchemaDecoding(view.schemas))
     problems: list[str] = []
@@ -92,15 +95,18 @@ async def tail_events(
         return
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_follow_in_thread, follow, limiter)
-        began_s = heard_s = SYSTEM_CLOCK.monotonic_s()
+        checked_s = heard_s = SYSTEM_CLOCK.monotonic_s()
         try:
             yield _event("records", {"records": [], "skipped": 0})
             while not problems and not is_stopping():
-                if SYSTEM_CLOCK.monotonic_s() - began_s > LASTS_S:
-                    break
                 await anyio.sleep(EVERY_S)
                 rows, skipped = queue.drain()
                 now_s = SYSTEM_CLOCK.monotonic_s()
+                if now_s - checked_s >= CHECK_EVERY_S:
+                    checked_s = now_s
+                    if has_ended():
+                        problems.append("your session has ended; log in again")
+                        break
                 if rows or skipped:
                     yield _event("records", {"records": rows, "skipped": skipped})
                     heard_s = now_s

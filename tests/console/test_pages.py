@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
+import anyio
 import pyarrow as pa
 import pytest
 
 from sparklog.cluster.metadata import changes as registry
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import Record
+from sparklog.console import live_tail
 from sparklog.console.resources import PageResource
+from sparklog.console.root_view import RootView
 from sparklog.console.site import ALL_PAGES
 from sparklog.coordinator.group_records import (
     OffsetKey,
@@ -295,3 +300,24 @@ def test_dry_run_of_a_materialization_goes_on_from_its_last_run(root_browser: Op
     page = browser.page("/jobs/table/dry-run")
     assert "flights-0: offsets 14 to 20" in page
     assert "/tables/flights in 2 batches; it goes on from the end of run r1" in page
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_live_tail_goes_on_until_its_session_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_ended: bool
+) -> None:
+    monkeypatch.setattr(live_tail, "CHECK_EVERY_S", 0.0)
+    looks = iter([False] * 3)
+    with closing(RootView(str(tmp_path / "log"))) as view:
+        view.storage().create_topic("flights", 1)
+
+        async def collected() -> list[bytes]:
+            events = live_tail.tail_events(
+                view, "flights", None, "auto", anyio.CapacityLimiter(1),
+                lambda: next(looks, True), lambda: has_ended,
+            )  # fmt: skip
+            return [event async for event in events]
+
+        found = anyio.run(collected)
+    assert found[0].startswith(b"event: records")
+    assert [b"your session has ended" in event for event in found[1:]] == [True] * has_ended
