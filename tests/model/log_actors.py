@@ -22,9 +22,9 @@ from sparklog.log.manifest.refresh import read_segment, refresh
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.append import AppendResult, Candidate, append
 from sparklog.log.segment.builder import SegmentBuilder
-from sparklog.log.segment.file import finish_file, write_stream
+from sparklog.log.segment.file import Span, StoredBatch, finish_file, write_stream
 from sparklog.log.segment.footer import to_metadata
-from sparklog.log.segment.segment import Append, CommitKey, CommitStamp, Segment
+from sparklog.log.segment.segment import Append, BatchIndex, CommitKey, CommitStamp, Segment
 from sparklog.store.memory import MemoryStore
 from tests.model.explorer import Actor, Explorer, Objects, State
 
@@ -45,9 +45,16 @@ def file(segment: Segment) -> bytes:
     return finish_file(PART, to_metadata(segment))
 
 
+def index(rows: int) -> tuple[BatchIndex, ...]:
+    """Return an index that says how many rows a segment has; the models read none of them."""
+    nowhere = StoredBatch(PART.head.length, Span(PART.head.length, 0, 0), 0, ())
+    return (BatchIndex(0, rows, rows, -1, -1, nowhere),)
+
+
 def draft(nonce: str, length: int = 1) -> TinyDraft:
     head = (PART.head.length, PART.head.crc)
-    return TinyDraft(PART, Segment(LAYOUT.topic_id, 0, 0, length, length, nonce, head=head))
+    segment = Segment(LAYOUT.topic_id, 0, 0, length, length, nonce, head=head)
+    return TinyDraft(PART, replace(segment, batches=index(length)))
 
 
 def writer(
@@ -92,7 +99,8 @@ def merger(nonce: str = "f" * 32, *, deletes: bool = True) -> Actor:
         epoch = view.leader_epoch
         name = LAYOUT.rewritten_name(0, nonce)
         merged = Segment(LAYOUT.topic_id, 0, 0, end, end, nonce, appends=tuple(appends))
-        data = file(replace(merged, head=(PART.head.length, PART.head.crc)))
+        head = (PART.head.length, PART.head.crc)
+        data = file(replace(merged, head=head, batches=index(end)))
         yield from create(LAYOUT.key(name), data)
 
         def plan(now: PartitionView) -> Manifest | None:

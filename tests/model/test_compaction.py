@@ -19,7 +19,7 @@ from sparklog.log.manifest.refresh import read_segment
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.segment.segment import Append, Segment
 from tests.model.explorer import Actor
-from tests.model.log_actors import COLD, LAYOUT, PART, explore, file, reader, writer
+from tests.model.log_actors import COLD, LAYOUT, PART, explore, file, index, reader, writer
 from tests.model.test_retention import OffsetChecker, collector
 
 
@@ -41,7 +41,8 @@ def rewriter(nonce: str) -> Actor:
         base, end = old[0].base_offset, old[-1].end_offset
         name = LAYOUT.rewritten_name(base, nonce)
         segment = Segment(LAYOUT.topic_id, 0, base, end, end - base, nonce, appends=tuple(appends))
-        data = file(replace(segment, head=(PART.head.length, PART.head.crc)))
+        head = (PART.head.length, PART.head.crc)
+        data = file(replace(segment, head=head, batches=index(end - base)))
         yield from create(LAYOUT.key(name), data)
         new = Entry(base, end, name, len(data), end - base, -1, -1, 0, REWRITTEN_NONCE)
         plan = swap([Replacement(old, (new,))], Cleaning(end, 7))

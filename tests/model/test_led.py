@@ -37,6 +37,7 @@ from tests.model.log_actors import (
     absorber,
     explore,
     file,
+    index,
     merger,
     reader,
     writer,
@@ -56,6 +57,7 @@ def _flush_draft(base: int, length: int, epoch: int, nonce: str) -> FlushBuilder
         leader_epoch=epoch,
         led=True,
         head=head,
+        batches=index(length),
     )
     return FlushBuilder(segment, file(segment), length)
 

@@ -15,7 +15,6 @@ from sparklog.cli.arguments import Arguments, CommandParser, UsageError, whole_n
 from sparklog.cli.output import Output, say
 from sparklog.core.counters import Snapshot
 from sparklog.core.errors import InvalidRequest
-from sparklog.spark.access.log_access import shared_log
 from sparklog.spark.jobs.job import run_job
 from sparklog.spark.serve.arguments import EXAMPLES, add_serve_options, serve_job
 from sparklog.spark.serve.job import ServeJob
@@ -77,6 +76,8 @@ def _console(
     scheme = "https" if job.configs.get("metrics.listener.name") else "http"
     counters = {}
     if job.schedule is not None:
+        from sparklog.spark.access.log_access import shared_log  # noqa: PLC0415 - loads pyarrow
+
         counters["this application"] = shared_log(job.root).requests
     command = cast("ServesConsole", importlib.import_module(CONSOLE))
     return command.served(
