@@ -21,16 +21,12 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Final
 
-from sparklog.broker.network.fair_queue import FairQueue
+from sparklog.broker.network.fair_queue import OF_ADDRESS_MAX, FairQueue, pause_s
 from sparklog.core.quotas import TokenBucket
 
 UNPROVED_PER_S: Final = 50.0
 BURST_S: Final = 4.0
 """The connections of this many seconds may begin at once: a restart meets all clients at once."""
-PAUSE_MIN_S: Final = 0.001
-"""The resolution of timers."""
-WAITING_MAX: Final = 1024
-WAITING_OF_ADDRESS_MAX: Final = 256
 
 
 class ConnectionGate:
@@ -40,13 +36,11 @@ class ConnectionGate:
         self,
         per_s: float = UNPROVED_PER_S,
         burst_s: float = BURST_S,
-        waiting_of_address_max: int = WAITING_OF_ADDRESS_MAX,
+        waiting_of_address_max: int = OF_ADDRESS_MAX,
     ) -> None:
         """Let the connections of a burst pass at once."""
         self._budget = TokenBucket(per_s, burst_s, 0.0)
-        self._waiting: FairQueue[Callable[[], bool]] = FairQueue(
-            WAITING_MAX, waiting_of_address_max
-        )
+        self._waiting = FairQueue[Callable[[], bool]](of_address_max=waiting_of_address_max)
         self._timer: asyncio.Handle | None = None
         self._context = copy_context()
         """No connection begins in the context of another."""
@@ -60,7 +54,7 @@ class ConnectionGate:
 
         `begin` returns False if the client has left meanwhile.
         """
-        if not self._waiting and not self._pause_s():
+        if not self._waiting and not pause_s(self._budget, asyncio.get_running_loop().time()):
             self._begin(begin)
             return True
         if not self._waiting.add(host, begin):
@@ -79,19 +73,14 @@ class ConnectionGate:
 
     def _next(self) -> None:
         self._timer = None
+        loop = asyncio.get_running_loop()
         while self._waiting:
-            pause_s = self._pause_s()
-            if pause_s:
-                loop = asyncio.get_running_loop()
-                self._timer = loop.call_later(pause_s, self._next, context=self._context)
+            wait_s = pause_s(self._budget, loop.time())
+            if wait_s:
+                self._timer = loop.call_later(wait_s, self._next, context=self._context)
                 return
             self._begin(self._waiting.pop())
 
     def _begin(self, begin: Callable[[], bool]) -> None:
         if begin():
             self._budget.spend(1, asyncio.get_running_loop().time())
-
-    def _pause_s(self) -> float:
-        """Return the seconds until the rate allows a connection; 0: it does."""
-        wait_s = self._budget.wait_s(asyncio.get_running_loop().time())
-        return wait_s if wait_s >= PAUSE_MIN_S else 0.0

@@ -1,4 +1,4 @@
-"""FairQueue: a bounded queue in which addresses take turns.
+"""FairQueue: a bounded queue in which addresses take turns, and the pause before its next item.
 
 FAIR-QUEUE-1: an item waits for one item of each other address at most, besides those of its own
     address before it
@@ -9,15 +9,27 @@ FAIR-QUEUE-2: one address has at most `of_address_max` items. All have at most `
 from __future__ import annotations
 
 from collections import deque
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
+from sparklog.core.quotas import TokenBucket
+
+ITEMS_MAX: Final = 1024
+OF_ADDRESS_MAX: Final = 256
+PAUSE_MIN_S: Final = 0.001
+"""The resolution of timers."""
 Item = TypeVar("Item")
+
+
+def pause_s(budget: TokenBucket, now_s: float) -> float:
+    """Return the seconds until a budget allows the next item; 0: it does."""
+    wait_s = budget.wait_s(now_s)
+    return wait_s if wait_s >= PAUSE_MIN_S else 0.0
 
 
 class FairQueue(Generic[Item]):
     """Items that wait, by the address of a client."""
 
-    def __init__(self, items_max: int, of_address_max: int) -> None:
+    def __init__(self, items_max: int = ITEMS_MAX, of_address_max: int = OF_ADDRESS_MAX) -> None:
         """Begin empty."""
         self._items_max = items_max
         self._of_address_max = of_address_max

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.broker.network.fair_queue import FairQueue
+from sparklog.broker.network.fair_queue import FairQueue, pause_s
 from sparklog.broker.runtime.environment import Compute, spawn
 from sparklog.core.clock import thread_s
 from sparklog.core.errors import SparklogError
@@ -34,10 +34,6 @@ BURST_S: Final = 2.0
 """The share of this time may be used at once: people mistype."""
 DEBT_MAX_S: Final = 5.0
 """No check delays the next one by more."""
-PAUSE_MIN_S: Final = 0.001
-"""The resolution of timers."""
-WAITING_MAX: Final = 1024
-WAITING_OF_ADDRESS_MAX: Final = 256
 
 
 class NotChecked(SparklogError):
@@ -68,9 +64,7 @@ class LoginChecks:
         self._busy = False
         """True while a check runs, has its turn, or waits for the budget."""
         self._pause: asyncio.TimerHandle | None = None
-        self._waiting: FairQueue[asyncio.Future[None]] = FairQueue(
-            WAITING_MAX, WAITING_OF_ADDRESS_MAX
-        )
+        self._waiting = FairQueue[asyncio.Future[None]]()
 
     async def run(self, client: CheckedClient, check: Check) -> Step:
         """Return the result of a check, once its client has a turn.
@@ -82,7 +76,7 @@ class LoginChecks:
         found = self._known(client, check)
         if found is not None:
             return found
-        if self._busy or self._pause_s():
+        if self._busy or pause_s(self._budget, asyncio.get_running_loop().time()):
             await self._turn(client)
         self._busy = True
         # A client that goes away does not end its check: the next turn comes after it.
@@ -161,19 +155,15 @@ class LoginChecks:
     def _next(self) -> None:
         """Let the next client have its turn, once the budget allows one."""
         self._pause = None
-        pause_s = self._pause_s()
+        loop = asyncio.get_running_loop()
+        wait_s = pause_s(self._budget, loop.time())
         while self._waiting:
             self._busy = True
-            if pause_s:
-                self._pause = asyncio.get_running_loop().call_later(pause_s, self._next)
+            if wait_s:
+                self._pause = loop.call_later(wait_s, self._next)
                 return
             turn = self._waiting.pop()
             if not turn.done():
                 turn.set_result(None)
                 return
         self._busy = False
-
-    def _pause_s(self) -> float:
-        """Return the seconds until the budget allows a check; 0: it does."""
-        wait_s = self._budget.wait_s(asyncio.get_running_loop().time())
-        return wait_s if wait_s >= PAUSE_MIN_S else 0.0

@@ -9,9 +9,9 @@ from typing import Any
 from sparklog.broker.network.connection_gate import (
     BURST_S,
     UNPROVED_PER_S,
-    WAITING_OF_ADDRESS_MAX,
     ConnectionGate,
 )
+from sparklog.broker.network.fair_queue import OF_ADDRESS_MAX
 from sparklog.broker.network.server import TOO_MANY_UNPROVED, ServedListener, Server
 from sparklog.broker.network.service import FailedLogin
 from sparklog.broker.runtime.environment import Address, spawn
@@ -74,7 +74,7 @@ def test_guesses_pass_at_their_rate_and_another_address_soon() -> None:
         most = (20 + BURST_S) * UNPROVED_PER_S
         assert most - 15 <= clients.begun <= most + 1
         assert clients.closed == 20_000 - clients.begun - len(clients.gate)
-        assert WAITING_OF_ADDRESS_MAX - 1 <= len(clients.gate) <= WAITING_OF_ADDRESS_MAX
+        assert OF_ADDRESS_MAX - 1 <= len(clients.gate) <= OF_ADDRESS_MAX
 
     run(story)
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
+from sparklog.broker.network.fair_queue import ITEMS_MAX, OF_ADDRESS_MAX
 from sparklog.broker.network.login_checks import (
     BURST_S,
     FAILED_SHARE,
-    WAITING_MAX,
-    WAITING_OF_ADDRESS_MAX,
     CheckedClient,
     LoginChecks,
     NotChecked,
@@ -165,15 +164,15 @@ def test_a_remembered_result_is_not_derived_again() -> None:
 
 def test_few_checks_of_an_address_wait_and_others_have_a_place() -> None:
     async def story(derived: Derivations) -> None:
-        tries = 2 * WAITING_OF_ADDRESS_MAX
+        tries = 2 * OF_ADDRESS_MAX
         many = [spawn(derived.fails("mallory", derived.wrong())) for _ in range(tries)]
-        hosts = 2 * WAITING_MAX
+        hosts = 2 * ITEMS_MAX
         each = [spawn(derived.fails(f"host{n}", derived.wrong())) for n in range(hosts)]
         reasons = await asyncio.gather(*many)
         not_checked = sum(reason.startswith("too many") for reason in reasons)
-        assert not_checked == tries - WAITING_OF_ADDRESS_MAX - 1
+        assert not_checked == tries - OF_ADDRESS_MAX - 1
         assert sum(reason.startswith("too many") for reason in await asyncio.gather(*each)) == (
-            hosts - WAITING_MAX + 1
+            hosts - ITEMS_MAX + 1
         )
 
     run(story)
