@@ -95,7 +95,8 @@ class RootLog:
         found = [topics.get(name) or self.log.topic(name) for name in names]
         return {
             topic.name: [
-                _config_value(one) for one in described_topic(topic.configs, topic.defaults)
+                _config_value(one)
+                for one in described_topic(topic.configs, topic.defaults, topic.creator)
             ]
             for topic in found
         }

@@ -28,6 +28,7 @@ from sparklog.client.configs import (
     change_quotas,
     groups_with_configs,
     read_configs,
+    read_creators,
     read_quotas,
 )
 from sparklog.client.connections import BrokerConnections
@@ -213,6 +214,16 @@ class Admin(Closeable):
             UnknownTopicOrPartition: no such topic. InvalidRequest: no such broker. Unavailable.
         """
         return read_configs(self._brokers, kind, names) if names else {}
+
+    def topic_creators(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the principal that created each topic, such as `User:alice`.
+
+        A topic is left out if its creator is unknown, or if the client may not see its settings.
+
+        Raises:
+            Unavailable: no broker responds.
+        """
+        return read_creators(self._brokers, names) if names else {}
 
     def alter_configs(
         self,

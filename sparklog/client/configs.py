@@ -14,7 +14,7 @@ from sparklog.client.errors import of_code
 from sparklog.client.metadata import read_metadata
 from sparklog.client.values import ConfigResource, ConfigValue
 from sparklog.cluster.metadata.records import EVERY_BROKER
-from sparklog.core.config.describe import ConfigSource
+from sparklog.core.config.describe import CREATED_BY, ConfigSource
 from sparklog.core.errors import InvalidRequest
 from sparklog.core.quotas import QuotaEntity, entity_of
 from sparklog.protocol.api_keys import Api
@@ -69,6 +69,30 @@ def read_configs(
                 )
             found[result.resource_name] = [_config_value(config) for config in result.configs]
     return found
+
+
+def read_creators(brokers: BrokerConnections, names: Sequence[str]) -> dict[str, str]:
+    """Return the principals that created topics. Raises as `Admin.topic_creators`."""
+
+    def draft(of: RequestDraft) -> Any:
+        resources = tuple(
+            of.part(
+                "DescribeConfigsResource",
+                resource_type=_NUMBERS[ConfigResource.TOPIC],
+                resource_name=name,
+                configuration_keys=(CREATED_BY,),
+            )
+            for name in names
+        )
+        return of.request(resources=resources, include_synonyms=False, include_documentation=False)
+
+    answer = brokers.ask(Api.DESCRIBE_CONFIGS, *DESCRIBE_VERSIONS, draft)
+    return {
+        result.resource_name: config.value
+        for result in answer.results
+        for config in result.configs
+        if result.error_code == 0 and config.name == CREATED_BY and config.value
+    }
 
 
 def change_configs(

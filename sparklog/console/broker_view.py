@@ -147,6 +147,11 @@ class BrokerView:
             raise UnknownTopicOrPartition(f"no such topic. topic={name}")
         return found[name]
 
+    def creators(self, topics: Sequence[Topic]) -> Mapping[str, str]:
+        """Return the creators of topics whose settings the principal sees. Cost: one request."""
+        with self.brokers_admin() as admin:
+            return admin.topic_creators([topic.name for topic in topics])
+
     def sizes(self, topics: Sequence[Topic]) -> Mapping[TopicPartition, int]:
         """Return the bytes that leaders report; none without the right to see log directories.
 

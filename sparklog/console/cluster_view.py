@@ -99,6 +99,9 @@ class ClusterView(Protocol):
     def topic(self, name: str) -> Topic:
         """Return one topic, at brokers without its settings. Raises UnknownTopicOrPartition."""
 
+    def creators(self, topics: Sequence[Topic]) -> Mapping[str, str]:
+        """Return the principals that created these topics, by topic, as far as they are known."""
+
     def sizes(self, topics: Sequence[Topic]) -> Mapping[TopicPartition, int]:
         """Return the stored bytes of the partitions of these topics."""
 

@@ -177,6 +177,10 @@ class RootView:
         """Return one topic. Raises UnknownTopicOrPartition."""
         return self._log.topic(name)
 
+    def creators(self, topics: Sequence[Topic]) -> Mapping[str, str]:
+        """Return the recorded creators."""
+        return {topic.name: topic.creator for topic in topics if topic.creator}
+
     def sizes(self, topics: Sequence[Topic]) -> Mapping[TopicPartition, int]:
         """Return the bytes of the objects that readers use. Cost: three requests a partition."""
         chosen = [TopicPartition(t.name, number) for t in topics for number in range(t.partitions)]

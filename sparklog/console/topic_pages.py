@@ -14,6 +14,7 @@ from sparklog.cluster.metadata.image import Topic
 from sparklog.console.cluster_view import ClusterView
 from sparklog.console.name_filter import FILTER, matching_names
 from sparklog.console.resources import PAGE, BoundedValues, FieldSpec, PageResource, RowPage
+from sparklog.core.config.describe import CREATED_BY
 from sparklog.core.config.topic import TOPIC_SETTINGS
 from sparklog.core.errors import SparklogError, TopicAuthorizationFailed
 from sparklog.core.topic_names import CLOSED_TOPICS, LISTED_AS_INTERNAL
@@ -38,7 +39,7 @@ LIST_PARAMETERS: Final = (
 
 
 def list_topics(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
-    """Return one page of topics. Cost: one request, and for sizes those of one page."""
+    """Return one page of topics. Cost: two requests, and for sizes those of one page."""
     topics = view.topics()
     internal = values.flag("internal")
     listed = [name for name in topics if internal or name not in LISTED_AS_INTERNAL]
@@ -49,6 +50,7 @@ def list_topics(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
         names.sort(key=lambda name: topics[name].partitions, reverse=sort.startswith("-"))
     page = RowPage.of(len(names), values.whole("page"), TOPIC_ROWS)
     shown = [topics[name] for name in names[page.first : page.first + TOPIC_ROWS]]
+    creators = view.creators(shown)
     sizes = view.sizes(shown) if values.flag("sizes") else None
     activity = None if view.bill is None else view.bill.activity
     rates = None if activity is None else activity.topic_rates()
@@ -61,7 +63,11 @@ def list_topics(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
         "sized": sizes is not None,
         "rated": rates is not None,
         "topics": [
-            {**_row(topic, sizes), "rate": None if rates is None else rates.get(topic.name, 0.0)}
+            {
+                **_row(topic, sizes),
+                "createdBy": creators.get(topic.name),
+                "rate": None if rates is None else rates.get(topic.name, 0.0),
+            }
             for topic in shown
         ],
     }
@@ -98,6 +104,7 @@ def show_topic(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
         starts = admin.offsets(dict.fromkeys(own, EARLIEST))
         ends = admin.offsets(dict.fromkeys(own, LATEST))
         configs, problem = _settings(admin, name)
+    creator = next((one.value for one in configs if one.name == CREATED_BY), None)
     sizes = view.sizes([topic]) if topic.partitions <= PARTITION_ROWS else {}
     rows = [_partition(topic, tp, starts[tp], ends[tp], sizes.get(tp)) for tp in own]
     counted = [row["records"] for row in rows if row["records"] is not None]
@@ -105,13 +112,14 @@ def show_topic(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
         **page.document(),
         "name": name,
         "topicId": topic.topic_id,
+        "createdBy": creator,
         "internal": name in LISTED_AS_INTERNAL,
         "closed": name in CLOSED_TOPICS,
         "partitions": rows,
         "records": sum(counted) if page.pages == 1 and len(counted) == len(rows) else None,
         "bytes": sum(sizes.values()) if sizes else None,
         "led": any(state.leader >= 0 for state in topic.partition_states),
-        "settings": [setting_document(one) for one in configs],
+        "settings": [setting_document(one) for one in configs if one.name != CREATED_BY],
         "settingsProblem": problem,
         "storage": view.kind == "root",
         "chart": _topic_chart(view, topic) if view.kind == "root" else None,

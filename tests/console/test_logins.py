@@ -45,7 +45,8 @@ def test_acls_limit_pages_and_changes_of_a_user(tmp_path: Path) -> None:
             wrong = client.post("/login", data={"user": "ann", "password": "root-secret"})
             assert wrong.status_code == 401
             client.post("/login", data={"user": "ann", "password": "ann-secret"})
-            assert [one["name"] for one in browser.get("/topics")["topics"]] == ["flights"]
+            (own,) = browser.get("/topics")["topics"]
+            assert (own["name"], own["createdBy"]) == ("flights", None), "no DescribeConfigs"
             (row,) = browser.get("/topics/flights/records")["records"]
             assert row["value"]["text"] == "hello"
             (sized,) = browser.get("/topics?sizes=1")["topics"]
@@ -65,4 +66,10 @@ def test_acls_limit_pages_and_changes_of_a_user(tmp_path: Path) -> None:
             client.post("/login", data={"user": "root", "password": "root-secret"})
             assert browser.get("/topics")["all"] == 2
             browser.post("/topics", name="new")
+            listed = browser.get("/topics")["topics"]
+            assert {one["name"]: one["createdBy"] for one in listed}["new"] == "User:root"
+            assert "<dt>Created by</dt><dd>User:root</dd>" in browser.page("/topics/new")
+        with browser_of(view) as client:
+            listed = Browser(client).get("/topics")["topics"]
+            assert {one["name"]: one["createdBy"] for one in listed}["new"] == "User:root"
         view.close()

@@ -41,6 +41,7 @@ from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import EVERY_BROKER, Record
 from sparklog.core.config.broker import BROKER_SETTINGS
 from sparklog.core.config.describe import (
+    CREATED_BY,
     DescribedConfig,
     described_broker,
     described_defaults,
@@ -88,11 +89,13 @@ def entries(
 ) -> tuple[Any, ...]:
     """Return settings as DescribeConfigs responses list them.
 
-    `asked` None or empty asks for all; `alterable` None means that none is read-only.
+    `asked` None or empty asks for all; `alterable` None: a topic's creator only is read-only.
     """
     return tuple(
         _entry(
-            answer, one, alterable is not None and one.setting.name not in alterable,
+            answer, one,
+            one.setting.name == CREATED_BY
+            or (alterable is not None and one.setting.name not in alterable),
             synonyms=synonyms, documentation=documentation,
         )
         for one in described
@@ -338,7 +341,7 @@ def _result(node: BrokerNode, answer: ResponseBuilder, request: Any, resource: A
 def _described(node: BrokerNode, resource_type: int, name: str) -> list[DescribedConfig]:
     if resource_type == ConfigResourceType.TOPIC:
         topic = changes.known_topic(node.metadata.image, name)
-        return described_topic(topic.configs, topic.defaults)
+        return described_topic(topic.configs, topic.defaults, topic.creator)
     if resource_type == ConfigResourceType.BROKER:
         defaults = node.metadata.image.broker_configs.get(EVERY_BROKER, {})
         if name == EVERY_BROKER:

@@ -80,7 +80,7 @@ async def metadata(node: BrokerNode, request: Any, context: RequestContext) -> A
     refused: dict[str, SparklogError] = {}
     quota = mutation_quota(node, context, strict=True)
     if not asks_all:
-        image, refused = await _with_missing(node, request, image, quota)
+        image, refused = await _with_missing(node, request, image, quota, context.creator)
     shown = node.reachability.for_clients(image)
     if _names_others(node, shown, None if asks_all else request.topics):
         await node.reachability.wait_for_news()
@@ -111,7 +111,11 @@ async def metadata(node: BrokerNode, request: Any, context: RequestContext) -> A
 
 
 async def _with_missing(
-    node: BrokerNode, request: Any, image: MetadataImage, quota: ControllerMutationQuota
+    node: BrokerNode,
+    request: Any,
+    image: MetadataImage,
+    quota: ControllerMutationQuota,
+    creator: str,
 ) -> tuple[MetadataImage, dict[str, SparklogError]]:
     """Create missing topics; return the new image, and the error of each that was not created.
 
@@ -127,7 +131,7 @@ async def _with_missing(
     names = sorted(missing)
     decided = await decide_apart(
         node.metadata,
-        {name: partial(_create_missing, node, name, quota) for name in names[:at_once]},
+        {name: partial(_create_missing, node, name, quota, creator) for name in names[:at_once]},
         ExistingTopics,
     )
     later = LeaderNotAvailable("the topic is created when it is asked for again")
@@ -137,7 +141,11 @@ async def _with_missing(
 
 
 def _create_missing(
-    node: BrokerNode, name: str, quota: ControllerMutationQuota, existing: ExistingTopics
+    node: BrokerNode,
+    name: str,
+    quota: ControllerMutationQuota,
+    creator: str,
+    existing: ExistingTopics,
 ) -> list[Any]:
     if name in existing.image.topics:
         return []  # another request created it first
@@ -152,7 +160,7 @@ def _create_missing(
         existing=existing,
     )
     quota.accept(name, partitions)
-    return records
+    return changes.created_by(creator, records)
 
 
 def _names_others(node: BrokerNode, image: MetadataImage, asked: Sequence[Any] | None) -> bool:

@@ -67,7 +67,7 @@ async def create_topics(node: BrokerNode, request: Any, context: RequestContext)
     validate_only = getattr(request, "validate_only", False)
     quota = mutation_quota(node, context, strict=answer.version >= CREATE_STRICT_SINCE)
     decisions: dict[str, Callable[[ExistingTopics], list[Record]]] = {
-        t.name: partial(_create, node, t, total, quota)
+        t.name: partial(_create, node, t, total, quota, context.creator)
         if times[t.name] == 1
         else refusing(named_twice("topic", t.name))
         for t in request.topics
@@ -101,6 +101,7 @@ def _create(
     wanted: Any,
     total: int,
     quota: ControllerMutationQuota,
+    creator: str,
     existing: ExistingTopics,
 ) -> list[Record]:
     changes.check_partitions_created(total)
@@ -123,7 +124,7 @@ def _create(
         existing=existing,
     )
     quota.accept(wanted.name, _partitions(node, wanted))
-    return records
+    return changes.created_by(creator, records)
 
 
 def _configs(wanted: Any) -> dict[str, str]:

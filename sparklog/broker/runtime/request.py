@@ -27,6 +27,11 @@ class RequestContext:
     by_token: bool = False
     """True if the client logged in by a delegation token of the principal."""
 
+    @property
+    def creator(self) -> str:
+        """Return the principal to record as the creator of a topic; empty without a login."""
+        return "" if self.principal == ANONYMOUS else str(self.principal)
+
 
 INTERNAL: Final = RequestContext()
 """The sender of a request that a broker makes to itself."""

@@ -9,6 +9,7 @@ Decisions about client quotas: an image in, records out, or a clear error. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from sparklog.cluster.metadata import replica_placer
 from sparklog.cluster.metadata.image import MetadataImage, PartitionState, Topic
@@ -178,6 +179,13 @@ def create_topic(
         TopicRecord(name, topic_id, replication_factor),
         *(_fresh(image, topic_id, p, replicas) for p, replicas in enumerate(placed)),
         *(ConfigRecord(name, key, value) for key, value in configs.items()),
+    ]
+
+
+def created_by(creator: str, records: Sequence[Record]) -> list[Record]:
+    """Return the records that create a topic, with its creator; empty if no login proved one."""
+    return [
+        replace(one, creator=creator) if isinstance(one, TopicRecord) else one for one in records
     ]
 
 

@@ -101,6 +101,8 @@ class Topic:
     """Replicas of each partition; None uses `default.replication.factor`."""
     defaults: Mapping[str, str] = field(default_factory=dict)
     """Settings for all topics, under the names of a topic's settings."""
+    creator: str = ""
+    """The principal that created it, such as `User:alice`; empty if unknown."""
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -384,8 +386,9 @@ class _Change:
             topics = self._own_topics()
             if known is None:
                 topics[record.name] = Topic(
-                    record.name, record.topic_id, defaults=self._topic_defaults
-                )
+                    record.name, record.topic_id, defaults=self._topic_defaults,
+                    creator=record.creator,
+                )  # fmt: skip
                 self._own_names()[record.topic_id] = record.name
             name = known if known is not None else record.name
             topics[name] = replace(topics[name], replication_factor=record.replication_factor)

@@ -49,6 +49,8 @@ class TopicRecord:
     topic_id: str
     replication_factor: int | None = None
     """Replicas of each partition; None uses `default.replication.factor`."""
+    creator: str = ""
+    """The principal that created the topic; empty if unknown. A known topic keeps its creator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +313,7 @@ _ACL_ID = _Field("acl_id", "id", str)
 _USER = _Field("name", "name", str)
 _MECHANISM = _Field("mechanism", "mechanism", int)
 _TOKEN_ID = _Field("token_id", "tokenId", str)
+_NEXT_PRODUCER_ID = _Field("next_producer_id", "nextProducerId", int)
 _TOPIC_ID = _Field("topic_id", "topicId", str)
 _LEVEL = _optional("level", "featureLevel", int, FIRST_LEVEL)
 
@@ -319,6 +322,7 @@ _FIELDS: dict[type[Record], tuple[_Field, ...]] = {
         _Field("name", "name", str),
         _TOPIC_ID,
         _optional("replication_factor", "replicationFactor", int, None),
+        _optional("creator", "createdBy", str, ""),
     ),
     PartitionRecord: (
         _TOPIC_ID,
@@ -375,11 +379,7 @@ _FIELDS: dict[type[Record], tuple[_Field, ...]] = {
         _Field("count", "brokers", int),
     ),
     FeatureLevelRecord: (_Field("name", "name", str), _Field("level", "featureLevel", int)),
-    ProducerIdsRecord: (
-        _BROKER_ID,
-        _BROKER_EPOCH,
-        _Field("next_producer_id", "nextProducerId", int),
-    ),
+    ProducerIdsRecord: (_BROKER_ID, _BROKER_EPOCH, _NEXT_PRODUCER_ID),
     HeartbeatRecord: (_BROKER_ID, _BROKER_EPOCH),
     AccessControlEntryRecord: (
         _ACL_ID,

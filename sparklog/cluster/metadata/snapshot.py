@@ -53,7 +53,9 @@ _IMAGE_FIELDS = frozenset(
         "brokerIds",
     }
 )
-_TOPIC_FIELDS = frozenset({"name", "topicId", "configs", "partitions", "replicationFactor"})
+_TOPIC_FIELDS = frozenset(
+    {"name", "topicId", "configs", "partitions", "replicationFactor", "createdBy"}
+)
 
 
 def is_due(image: MetadataImage, last_end: int) -> bool:
@@ -150,6 +152,7 @@ def from_document(document: dict[str, Any], end_offset: int) -> MetadataImage:
             entry["configs"],
             entry.get("replicationFactor"),
             defaults,
+            str(entry.get("createdBy", "")),
         )
         for entry in document["topics"]
     }
@@ -222,6 +225,8 @@ def _topic_document(topic: Topic) -> dict[str, Any]:
     }
     if topic.replication_factor is not None:
         document["replicationFactor"] = topic.replication_factor
+    if topic.creator:
+        document["createdBy"] = topic.creator
     return document
 
 

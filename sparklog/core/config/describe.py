@@ -42,6 +42,12 @@ class ConfigSource(IntEnum):
 
 _ONLY_IN_KAFKA: Final = "A setting of Kafka's brokers without a meaning here."
 
+CREATED_BY: Final = "sparklog.created.by"
+"""The creator of a topic among its settings: read-only, and with the source of a default."""
+_CREATOR: Final = Setting(
+    CREATED_BY, SettingType.STRING, "", Effect.NEVER, "The principal that created the topic."
+)
+
 Layer = tuple[ConfigSource, Config, str, str]
 """One level of settings: its source, its values, the setting's name in them, and the reported name.
 """
@@ -76,21 +82,28 @@ class DescribedConfig:
         return self.origins[0].source
 
 
-def described_topic(own: Mapping[str, str], defaults: Mapping[str, str]) -> list[DescribedConfig]:
-    """Return every setting of a topic, its own first.
+def described_topic(
+    own: Mapping[str, str], defaults: Mapping[str, str], creator: str = ""
+) -> list[DescribedConfig]:
+    """Return every setting of a topic, its own first, and its creator as `CREATED_BY`.
 
     Args:
         own: set for this topic.
         defaults: set for all topics, under the names of a topic's settings.
+        creator: the principal that created it; empty if unknown.
     """
     for_all = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     everybodys, _ = _stored(defaults, TOPIC_SETTINGS)
-    return _own_first(
+    settings = _own_first(
         ConfigSource.DYNAMIC_TOPIC_CONFIG,
         own,
         TOPIC_SETTINGS,
         lambda name: (for_all, everybodys, name, DEFAULT_NAMES.get(name, name)),
     )
+    if creator:
+        origin = ConfigSynonym(ConfigSource.DEFAULT_CONFIG, CREATED_BY, creator)
+        settings.append(DescribedConfig(_CREATOR, (origin,)))
+    return settings
 
 
 def described_group(own: Mapping[str, str], broker: Config) -> list[DescribedConfig]:

@@ -9,15 +9,17 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
+from sparklog.broker.runtime.request import RequestContext
 from sparklog.cluster.controller import isr
 from sparklog.cluster.metadata import changes
-from sparklog.cluster.metadata.records import ConfigRecord, Record
+from sparklog.cluster.metadata.records import ConfigRecord, Record, TopicRecord
 from sparklog.log.manifest.pins import pin
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.leader_append import take_leadership
 from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages.builder import build_request, build_request_part
 from sparklog.protocol.topic_ids import uuid_of
+from sparklog.security.principal import USER, Principal
 from tests.harness.handler_node import ToyNode, tell
 from tests.harness.handler_requests import (
     SOON,
@@ -59,6 +61,43 @@ def test_a_topic_is_made_and_described() -> None:
             assert (part.leader_epoch, part.error_code) == (0, NONE)
 
     tell(story, brokers=(1, 2))
+
+
+def test_creator_is_recorded_and_described_as_read_only() -> None:
+    async def story(node: ToyNode) -> None:
+        alice = RequestContext("client", "10.0.0.1", Principal(USER, "alice"))
+        await node.ask(create_topics("hers"), alice)
+        await node.ask(metadata("auto", create=True), alice)
+        await node.ask(create_topics("open"))
+        topics = node.metadata.image.topics
+        assert {name: topic.creator for name, topic in topics.items()} == {
+            "hers": "User:alice", "auto": "User:alice", "open": "",
+        }  # fmt: skip
+        asked = [
+            build_request_part(
+                Api.DESCRIBE_CONFIGS, 4, "DescribeConfigsResource", resource_type=2,
+                resource_name=name, configuration_keys=("sparklog.created.by",),
+            )
+            for name in ("hers", "open")
+        ]  # fmt: skip
+        answer = await node.ask(
+            build_request(
+                Api.DESCRIBE_CONFIGS, 4, resources=tuple(asked), include_synonyms=False,
+                include_documentation=False,
+            )
+        )  # fmt: skip
+        found = [
+            [(c.value, c.read_only, c.config_source) for c in result.configs]
+            for result in answer.results
+        ]
+        assert found == [[("User:alice", True, 5)], []]
+        await node.metadata.decide(
+            lambda image: [TopicRecord("hers", image.topics["hers"].topic_id, 2)]
+        )
+        grown = node.metadata.image.topics["hers"]
+        assert (grown.creator, grown.replication_factor) == ("User:alice", 2)
+
+    tell(story)
 
 
 def test_each_topic_of_a_request_has_its_own_answer() -> None:

@@ -269,7 +269,7 @@ def test_snapshot_keeps_the_whole_image() -> None:
     defaults = {"retention.ms": "7"}
     image = MetadataImage(
         9,
-        {"t": Topic("t", "A" * 22, (state,), {"retention.bytes": "5"}, 2, defaults)},
+        {"t": Topic("t", "A" * 22, (state,), {"retention.bytes": "5"}, 2, defaults, "User:a")},
         {"A" * 22: "t"},
         {
             1: Broker(
@@ -414,7 +414,7 @@ def test_snapshot_is_not_stored_when_newer_records_were_skipped(
 def test_records_of_this_version_are_not_taken_for_newer() -> None:
     """Records with all fields set: none of them looks like a newer version's."""
     records: list[Record] = [
-        TopicRecord("t", "A" * 22, 2),
+        TopicRecord("t", "A" * 22, 2, "User:a"),
         PartitionState((1, 2), (1,), 1, 3, 4, True, ("1-a",), (2,), (1,), 2, True).record(
             "A" * 22, 0
         ),
