@@ -60,7 +60,8 @@ def normalized(batch: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
     those that are null throughout, are left out.
 
     Raises:
-        InvalidRequest: an unknown column, no `value` column, or a type that does not convert.
+        InvalidRequest: an unknown column, no `value` column, a type that does not convert, or a
+            header that is null or has no key.
     """
     unknown = [name for name in batch.schema.names if name not in APPEND_COLUMNS]
     if unknown or "value" not in batch.schema.names:
@@ -97,7 +98,21 @@ def _column(batch: pa.RecordBatch, name: str, now_ms: int) -> pa.Array | None:
             ) from error
     if name == "timestamp" and array.null_count:
         array = pc.fill_null(array, pa.scalar(now_ms, TIMESTAMP))
+    if name == "headers" and (problem := unnamed_headers(array)):
+        raise InvalidRequest(f"headers cannot be stored: {problem}")
     return array
+
+
+def unnamed_headers(headers: pa.Array) -> str:
+    """Return the problem if a header is null or has a null name, which Kafka cannot have; or ''."""
+    structs = headers.values
+    if not structs.null_count and not structs.field("key").null_count:
+        return ""  # without a copy, as nearly always
+    structs = headers.flatten()
+    nulls, names = structs.null_count, structs.field("key").null_count
+    if not nulls and not names:
+        return ""
+    return f"a header is null or has no key. null_headers={nulls} null_keys={names}"
 
 
 def floored(times: pa.Array) -> pa.Array:

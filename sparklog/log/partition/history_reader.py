@@ -26,7 +26,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from sparklog.core.errors import DataCorrupt, OffsetOutOfRange
+from sparklog.core.errors import DataCorrupt, InvalidRequest, OffsetOutOfRange
 from sparklog.log.effects import Program, work
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.manifest import Entry
@@ -424,7 +424,13 @@ def _encoded(group: BlockGroup, fetched: Fetched, writer: BlockWriter) -> list[B
         piece = group.piece(index)
         rows = _decoded(piece, fetched, _COLUMNS) if piece.batches else []
         one = rows[0] if rows else None
-        blocks.append(Block(base, end, tuple(writer.batches(one, base, end))))
+        try:
+            batches = tuple(writer.batches(one, base, end))
+        except InvalidRequest as error:  # of the writer of the object; the client asked rightly
+            raise DataCorrupt(
+                f"stored records fit no record batch: {error}; run verify. object={piece.object}"
+            ) from error
+        blocks.append(Block(base, end, batches))
     return blocks
 
 

@@ -16,7 +16,7 @@ from crc32c import crc32c
 from sparklog.core.errors import DataCorrupt
 from sparklog.log.effects import Program, Range, get_many
 from sparklog.log.numpy_arrays import int64_array
-from sparklog.log.schema import COLUMN_TYPES, READ_TYPES
+from sparklog.log.schema import COLUMN_TYPES, READ_TYPES, unnamed_headers
 from sparklog.log.segment.arrow_ipc import read_columns
 from sparklog.log.segment.file import Span
 from sparklog.log.segment.segment import BatchIndex, Segment
@@ -234,6 +234,8 @@ def _columns(
     rows = read_columns(meta[1], bytes_of, schema, piece.columns)
     if rows.num_rows != batch.rows:
         raise ValueError(f"it has other rows than its index says. rows={rows.num_rows}")
+    if "headers" in rows.schema.names and (problem := unnamed_headers(rows.column("headers"))):
+        raise ValueError(problem)
     return rows
 
 

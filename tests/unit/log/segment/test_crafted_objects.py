@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from sparklog.core.config.topic import parse_topic_configs
-from sparklog.core.errors import DataCorrupt, InvalidRecord
+from sparklog.core.errors import DataCorrupt, InvalidRecord, InvalidRequest
+from sparklog.core.types import NO_PRODUCER_ID
 from sparklog.log.cleanup.compaction_policy import CompactionPolicy
 from sparklog.log.cleanup.compactor import Compactor
 from sparklog.log.cleanup.rewriter import Encoding
@@ -23,14 +24,15 @@ from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.history_reader import HistoryCache, HistoryReader
 from sparklog.log.partition.partition_log import LogConfig
 from sparklog.log.repair.verify import verify
-from sparklog.log.schema import READ_TYPES
+from sparklog.log.schema import HEADERS, READ_TYPES
 from sparklog.log.segment.builder import build_records, build_rows
 from sparklog.log.segment.column_reader import fetch
 from sparklog.log.segment.footer import from_metadata, to_metadata
-from sparklog.log.segment.segment import Segment
+from sparklog.log.segment.segment import ProducerBatch, Segment
 from sparklog.log.tail.batch_validator import BatchRules
 from sparklog.log.tail.referenced_schemas import check_piece, pieces_to_check
 from sparklog.log.tail.references import open_referenced, reference_batch
+from sparklog.protocol.records.header import TRANSACTIONAL_BIT
 from sparklog.protocol.records.schema_check import KnownSchemas
 from sparklog.store.memory import MemoryStore
 from tests.harness.crafted_objects import Craft, craft, crafted_manifest, node, numbers
@@ -178,6 +180,45 @@ def test_stored_offsets_must_rise_within_their_batch(
     key = craft(store, LAYOUT, name, numbers(1, 0, *offsets, kind="q"))
     with pytest.raises(DataCorrupt, match=f"a stored offset is .* object={key}"):
         read(store, pool)
+
+
+@pytest.mark.parametrize("headers", [[{"key": None, "value": b"x"}], [None]])
+@pytest.mark.parametrize("read", READERS)
+def test_a_header_without_a_name_is_damage_of_its_object(
+    headers: list[object],
+    read: Callable[[MemoryStore, ThreadPoolExecutor], None],
+    pool: ThreadPoolExecutor,
+) -> None:
+    store, name = MemoryStore("foreign"), LAYOUT.chain_name(0)
+    rows = batch([b"v"] * ROWS, keys=[b"k"] * ROWS, timestamps_ms=[1] * ROWS)
+    rows = rows.append_column("headers", pa.array([headers, None, [], None], HEADERS))
+    store.put(LAYOUT.key(name), build_records(LAYOUT, [rows], "a" * 32, codec="none").at(0))
+    with pytest.raises(DataCorrupt, match=f"has no key.* object={LAYOUT.key(name)}"):
+        read(store, pool)
+    (found,) = verify(store, LAYOUT, pool, deep=True, now_ms=1 << 42).damages
+    assert (found.object, found.lost_base, found.lost_end) == (LAYOUT.key(name), 0, ROWS)
+
+
+def test_a_header_without_a_name_is_not_appended() -> None:
+    log = open_partition(MemoryStore("ours"))
+    for headers in ([{"key": None, "value": b"x"}], [None]):
+        rows = pa.record_batch({"value": [b"v"], "headers": pa.array([headers], HEADERS)})
+        with pytest.raises(InvalidRequest, match="has no key"):
+            log.append([rows])
+    hidden = pa.array([[{"key": None, "value": b"x"}], [{"key": "h", "value": None}]], HEADERS)
+    log.append([pa.record_batch({"value": [b"v"], "headers": hidden.slice(1)})])
+    (read,) = log.read(0, 1)
+    assert read.column("headers").to_pylist() == [[{"key": "h", "value": None}]]
+
+
+def test_footer_that_fits_no_batch_is_damage_of_its_object(pool: ThreadPoolExecutor) -> None:
+    store, name = MemoryStore("foreign"), LAYOUT.chain_name(0)
+    draft = build_records(LAYOUT, [RECORDS], "a" * 32, codec="none")
+    of_none = ProducerBatch(NO_PRODUCER_ID, 0, 0, 0, ROWS, TRANSACTIONAL_BIT)
+    foreign = replace(draft, segment=replace(draft.segment, producers=(of_none,)))
+    store.put(LAYOUT.key(name), foreign.at(0))
+    with pytest.raises(DataCorrupt, match=f"producer id.* object={LAYOUT.key(name)}"):
+        history(store, pool)
 
 
 def test_rows_of_an_index_must_be_those_of_the_segment() -> None:
