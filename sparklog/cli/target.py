@@ -11,11 +11,12 @@ with both take an `AdminTarget` and never ask which.
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from sparklog.cli.arguments import Arguments, CommandParser, UsageError
 from sparklog.cli.output import say
@@ -146,26 +147,72 @@ STORE_SETTINGS = StoreSettings(retry_deadline_s=10.0)
 """A person waits for the result, and can repeat the command; a job should try for longer."""
 
 
+class _OtherLog(argparse.Action):
+    """The option for the other kind of log, which the command rejects with a reason."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> NoReturn:
+        """Print the usage error, and stop."""
+        parser.error(str(self.const))
+
+
 def add_root_options(parser: CommandParser) -> None:
-    """Declare the options of a command that reads the storage."""
-    parser.add_argument(
-        "--root",
-        metavar="URL",
-        help=f"where the log is: a folder or s3://bucket/prefix (default ${ROOT_VARIABLE})",
+    """Declare the options of a command that reads the storage, and rejects brokers."""
+    _add_root_option(parser)
+    _reject(
+        parser,
+        "--bootstrap-server",
+        "this command reads the storage, not through brokers: "
+        f"give --root URL (or set {ROOT_VARIABLE}) instead of --bootstrap-server",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+    _add_json_option(parser)
 
 
 def add_broker_options(parser: CommandParser) -> None:
-    """Declare the options of a command that needs brokers."""
+    """Declare the options of a command that needs brokers, and rejects a root."""
     _add_bootstrap_option(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+    _reject(
+        parser,
+        "--root",
+        "this command asks brokers, not the storage: "
+        f"give --bootstrap-server HOST:PORT (or set {BOOTSTRAP_VARIABLE}) instead of --root",
+    )
+    _add_json_option(parser)
 
 
 def add_log_options(parser: CommandParser) -> None:
     """Declare the options of a command that works with a root and with brokers."""
     _add_bootstrap_option(parser)
-    add_root_options(parser)
+    _add_root_option(parser)
+    _add_json_option(parser)
+
+
+def _add_root_option(parser: CommandParser) -> None:
+    parser.add_argument(
+        "--root",
+        metavar="URL",
+        help=f"where the log is: a folder or s3://bucket/prefix (default ${ROOT_VARIABLE})",
+    )
+
+
+def _add_json_option(parser: CommandParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+
+
+def _reject(parser: CommandParser, option: str, reason: str) -> None:
+    parser.add_argument(
+        option,
+        action=_OtherLog,
+        nargs="?",
+        const=reason,
+        default=argparse.SUPPRESS,  # `hasattr` shows which options a command has
+        help=argparse.SUPPRESS,
+    )
 
 
 def _add_bootstrap_option(parser: CommandParser) -> None:

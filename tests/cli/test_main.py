@@ -29,6 +29,15 @@ BROKER_CALLS = {
     "tokens": ["--describe"],
 }
 """Calls of commands that only brokers can answer."""
+ROOT_ONLY: dict[str, list[str]] = {
+    "get": ["t", "key"],
+    "find": ["--topic", "t", "--key", "k"],
+    "dump-log": ["--topic", "t"],
+    "snapshots": ["--list"],
+    "iam-policy": ["--principal", "User:a"],
+    "doctor": [],
+}
+"""Calls of commands that only a root can answer."""
 
 
 def test_the_console_script_is_this_main() -> None:
@@ -134,3 +143,20 @@ def test_a_folder_that_cannot_be_had_is_one_line(file_cli: Cli, tmp_path: Path) 
 
 def test_abbreviated_options_are_not_guessed(file_cli: Cli) -> None:
     assert "unrecognized arguments" in file_cli.misused("topics", "--list", "--exclude")
+
+
+@pytest.mark.parametrize("command", ROOT_ONLY)
+@pytest.mark.parametrize("option", [["--bootstrap-server", "a:1"], ["--bootstrap-server=a:1"]])
+def test_command_of_a_root_names_it_when_given_brokers(
+    cli: Cli, command: str, option: list[str]
+) -> None:
+    error = cli.misused(command, *option, *ROOT_ONLY[command])
+    assert "reads the storage" in error
+    assert "give --root URL (or set SPARKLOG_ROOT)" in error
+    assert "--bootstrap-server" not in cli.ok(command, "--help").text
+
+
+@pytest.mark.parametrize("command", [*BROKER_CALLS, "groups", "transactions"])
+def test_command_for_brokers_names_them_when_given_a_root(cli: Cli, command: str) -> None:
+    error = cli.misused(command, "--root", "log", *BROKER_CALLS.get(command, []))
+    assert "give --bootstrap-server HOST:PORT (or set SPARKLOG_BOOTSTRAP_SERVER)" in error
