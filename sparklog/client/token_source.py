@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import http.client
-import ssl
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlencode, urlsplit
@@ -17,9 +16,9 @@ from sparklog.client.security_settings import SaslSettings
 from sparklog.core.bounded_json import parse_json
 from sparklog.core.config.providers import read_bounded
 from sparklog.core.errors import InvalidConfig, InvalidJson, SaslAuthenticationFailed, Unavailable
+from sparklog.core.https_request import request_bounded
 from sparklog.core.web_requests import is_confidential
 
-TIMEOUT_S: Final = 10.0
 ANSWER_BYTES_MAX: Final = 1 << 20
 LIFETIME_S: Final = 3600.0
 """Assumed for a token that does not show its expiry."""
@@ -48,26 +47,14 @@ def bearer_token(sasl: SaslSettings) -> str:
         raise InvalidConfig(
             f"tokens come from an https address or a file: URL. {_SETTING}={sasl.token_url}"
         )
-    assert url.hostname is not None
-    connection: http.client.HTTPConnection
-    if url.scheme == "http":
-        connection = http.client.HTTPConnection(url.hostname, url.port, timeout=TIMEOUT_S)
-    else:
-        context = ssl.create_default_context()
-        connection = http.client.HTTPSConnection(
-            url.hostname, url.port, timeout=TIMEOUT_S, context=context
-        )
-    path = (url.path or "/") + (f"?{url.query}" if url.query else "")
     try:
-        connection.request("POST", path, _body(sasl), _headers(sasl))
-        with connection.getresponse() as answer:
-            status, data = answer.status, answer.read(ANSWER_BYTES_MAX + 1)
+        status, data = request_bounded(
+            "POST", url, ANSWER_BYTES_MAX, headers=_headers(sasl), body=_body(sasl)
+        )
     except (OSError, http.client.HTTPException) as error:
         raise Unavailable(
             f"the OAuth server does not answer. {_SETTING}={sasl.token_url} problem={error}"
         ) from error
-    finally:
-        connection.close()
     return _token_of(status, data, sasl)
 
 

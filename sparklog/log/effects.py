@@ -1,13 +1,13 @@
 """Effects: the requests of pure log code to a store, and the function that performs them.
 
-A protocol (append, refresh, change the manifest) is a generator: it yields requests and receives
+A program (append, refresh, change the manifest) is a generator: it yields requests and receives
 their answers. It never calls a store itself. So the exhaustive model in `tests/model` runs the
 production code one request at a time, in every order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -140,20 +140,43 @@ def perform(effect: Effect, store: ObjectStore, pool: Executor | None = None) ->
             return function()
 
 
-def run(protocol: Program[Result], store: ObjectStore, pool: Executor | None = None) -> Result:
-    """Run a protocol to its end on a store. Errors of the store are raised inside it."""
+def run(program: Program[Result], store: ObjectStore, pool: Executor | None = None) -> Result:
+    """Run a program to its end on a store. Errors of the store are raised inside it."""
     try:
-        effect = next(protocol)
+        effect = next(program)
         while True:
             try:
                 answer = perform(effect, store, pool)
             except Exception as error:
-                effect = protocol.throw(error)
+                effect = program.throw(error)
             else:
-                effect = protocol.send(answer)
+                effect = program.send(answer)
     except StopIteration as end:
         result: Result = end.value
         return result
+
+
+async def run_async(
+    program: Program[Result], perform_one: Callable[[Effect], Awaitable[Answer]]
+) -> Result:
+    """Run a program to its end; `perform_one` answers its requests, and errors are raised inside.
+
+    A task that is cancelled closes the program.
+    """
+    try:
+        effect = next(program)
+        while True:
+            try:
+                answer = await perform_one(effect)
+            except Exception as error:
+                effect = program.throw(error)
+            else:
+                effect = program.send(answer)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+    finally:
+        program.close()
 
 
 def _read(store: ObjectStore, wanted: Range) -> bytes | None:

@@ -267,8 +267,8 @@ class MetadataLog:
             f"bring its object back from a copy; brokers go on by themselves. damage={damage}"
         )
 
-    async def _run(self, protocol: Program[Result]) -> Result:
-        result = await self._environment.store.run(protocol)
+    async def _run(self, program: Program[Result]) -> Result:
+        result = await self._environment.store.run(program)
         self.answered_s = asyncio.get_running_loop().time()
         return result
 

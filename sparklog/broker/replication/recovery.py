@@ -313,8 +313,8 @@ class LeaderRecovery:
             self._sealed[name] = reading
         return await asyncio.shield(reading)
 
-    async def _run(self, protocol: Program[Result]) -> Result:
-        return await self._environment.store.run(protocol)
+    async def _run(self, program: Program[Result]) -> Result:
+        return await self._environment.store.run(program)
 
 
 def _check_newest(view: PartitionView, role: RecoveringPartition) -> None:

@@ -35,6 +35,7 @@ from sparklog.log.effects import (
     Put,
     Range,
     Work,
+    run_async,
 )
 from sparklog.store.base import Data, ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome
 
@@ -145,22 +146,9 @@ class ThreadedStore:
         self._unforced.close()
         self._store.close()
 
-    async def run(self, protocol: Program[Result]) -> Result:
+    async def run(self, program: Program[Result]) -> Result:
         """Run a program of the log and return its result; raises its errors and the store's."""
-        try:
-            effect = next(protocol)
-            while True:
-                try:
-                    answer = await self._perform(effect)
-                except Exception as error:
-                    effect = protocol.throw(error)
-                else:
-                    effect = protocol.send(answer)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
-        finally:
-            protocol.close()
+        return await run_async(program, self._perform)
 
     async def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """Return bytes [start, end) of an object. Raises ObjectNotFound, Unavailable."""

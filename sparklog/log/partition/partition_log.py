@@ -351,8 +351,8 @@ class PartitionLog:
         plan = absorb_tail(segments_min, expired_ms)
         self._view = self._run(change(self._view, plan, new_nonce(self._entropy)))
 
-    def _run(self, protocol: Program[Result]) -> Result:
-        return run(protocol, self._store, self._pool)
+    def _run(self, program: Program[Result]) -> Result:
+        return run(program, self._store, self._pool)
 
 
 def _without_timestamp(batch: pa.RecordBatch) -> pa.RecordBatch:

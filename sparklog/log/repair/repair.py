@@ -139,9 +139,9 @@ class Repair:
         while True:
             yield new_nonce(self.entropy)
 
-    def run(self, protocol: Program[Result]) -> Result:
-        """Run a protocol on the partition's store."""
-        return run(protocol, self.store, self.pool)
+    def run(self, program: Program[Result]) -> Result:
+        """Run a program on the partition's store."""
+        return run(program, self.store, self.pool)
 
     def change(self, plan: Plan, *, over_manifests: bool = False) -> PartitionView:
         """Change the newest manifest; the plan runs again after every lost race.

@@ -6,18 +6,17 @@ Redirects are not followed, and the answer is bounded. Source: RFC 7517; KIP-768
 from __future__ import annotations
 
 import http.client
-import ssl
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from sparklog.core.config.providers import read_bounded
 from sparklog.core.errors import InvalidConfig, Unavailable
+from sparklog.core.https_request import request_bounded
 from sparklog.core.web_requests import is_confidential
 from sparklog.security.sasl.jwks import JWKS_BYTES_MAX
 
 SETTING: Final = "sasl.oauthbearer.jwks.endpoint.url"
-TIMEOUT_S: Final = 10.0
 _OK: Final = 200
 
 
@@ -35,7 +34,7 @@ def check_jwks_url(url: str) -> None:
 
 
 def read_jwks(url: str) -> bytes:
-    """Return the document at a checked address. Blocks for up to `TIMEOUT_S`.
+    """Return the document at a checked address. Blocks.
 
     Raises:
         InvalidConfig: the file cannot be read.
@@ -44,27 +43,15 @@ def read_jwks(url: str) -> bytes:
     parts = urlsplit(url)
     if parts.scheme == "file":
         return read_bounded(Path(unquote(parts.path)), f"setting={SETTING}").encode()
-    assert parts.hostname is not None
-    connection: http.client.HTTPConnection
-    if parts.scheme == "http":
-        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_S)
-    else:
-        context = ssl.create_default_context()
-        connection = http.client.HTTPSConnection(
-            parts.hostname, parts.port, timeout=TIMEOUT_S, context=context
-        )
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
-        connection.request("GET", path, headers={"Accept": "application/json"})
-        answer = connection.getresponse()
-        document = answer.read(JWKS_BYTES_MAX + 1)
+        status, document = request_bounded(
+            "GET", parts, JWKS_BYTES_MAX, headers={"Accept": "application/json"}
+        )
     except (OSError, http.client.HTTPException) as error:
         raise Unavailable(f"the provider does not answer: {error!r}. {SETTING}={url}") from error
-    finally:
-        connection.close()
-    if answer.status != _OK or len(document) > JWKS_BYTES_MAX:
+    if status != _OK or len(document) > JWKS_BYTES_MAX:
         raise Unavailable(
-            f"the provider did not return its keys. status={answer.status} "
+            f"the provider did not return its keys. status={status} "
             f"bytes={len(document)} {SETTING}={url}"
         )
     return document

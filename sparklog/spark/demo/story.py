@@ -1,7 +1,7 @@
 """The demo, step by step: flights go into a log and come out as a stream, and every total is right.
 
 Then brokers serve the same log, and two of them are killed: `brokers_story.py`. Beside them the
-scheduler compacts one topic and lets old records of another go: `upkeep.py`.
+scheduler compacts one topic and expires old records of another: `upkeep.py`.
 
 The story runs in a process without Spark. Producers, the follower and the second consumer are
 submitted to Spark, each a process of its own, as in real life.

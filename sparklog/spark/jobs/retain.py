@@ -85,8 +85,9 @@ def parse_retain(argv: Sequence[str]) -> RetainJob:
     """Return the job that the words describe; a wrong call ends the process with code 2."""
     parser = JobParser(
         "retain.py",
-        "Let go what retention.ms, retention.bytes and DeleteRecords say, and delete the objects\n"
-        "that nothing needs: file.delete.delay.ms after the log start moved, so in a later run.",
+        "Expire the records that retention.ms, retention.bytes and DeleteRecords name. Delete\n"
+        "the objects that nothing needs, file.delete.delay.ms after the log start moved, so in a\n"
+        "later run.",
         _EXAMPLES,
     )
     add_upkeep_options(parser, all_topics="all, and what lies beside")

@@ -19,7 +19,6 @@ from sparklog.spark.source.offsets import readable_ranges, resolve_end, resolve_
 from sparklog.spark.source.options import SourceOptions
 from sparklog.spark.source.partition_states import PartitionLookup, new_pool
 from sparklog.spark.source.scan import Scan, slice_of
-from sparklog.spark.source.schema import arrow_schema, columns_of
 from sparklog.spark.source.splitting import split
 
 
@@ -38,15 +37,7 @@ class SparklogReader(DataSourceReader):
             InvalidRequest: columns or types that the source does not have.
         """
         self._options = options
-        self._scan = Scan(
-            options.root,
-            columns_of(schema),
-            arrow_schema(schema),
-            options.fail_on_data_loss,
-            options.committed_only,
-            options.far_timestamps_fail,
-            options.security,
-        )
+        self._scan = Scan.of(options, schema)
         self._open_log = open_log
 
     def partitions(self) -> list[InputPartition]:

@@ -15,10 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from threading import Lock
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
 
 from sparklog.client.batch_fetcher import FetchedSpan
 from sparklog.client.security import SecuritySettings
@@ -34,7 +36,9 @@ from sparklog.spark.access.data_loss import report_data_loss
 from sparklog.spark.access.log_access import shared_log
 from sparklog.spark.access.worker_heap import imports_kept
 from sparklog.spark.source.live_tail import LiveTailReader, TailRequest
+from sparklog.spark.source.options import SourceOptions
 from sparklog.spark.source.readable_partition import ReadablePartition
+from sparklog.spark.source.schema import arrow_schema, columns_of
 from sparklog.spark.source.splitting import Task
 
 logger = logging.getLogger(__name__)
@@ -111,6 +115,23 @@ class Scan:
     """Fail at a timestamp that Spark cannot hold; else read null."""
     security: SecuritySettings | None = None
     """TLS and SASL of the tasks' connections; secrets are references."""
+
+    @classmethod
+    def of(cls, options: SourceOptions, schema: StructType) -> Self:
+        """Return the scan of a query's columns.
+
+        Raises:
+            InvalidRequest: columns or types that the source does not have.
+        """
+        return cls(
+            options.root,
+            columns_of(schema),
+            arrow_schema(schema),
+            options.fail_on_data_loss,
+            options.committed_only,
+            options.far_timestamps_fail,
+            options.security,
+        )
 
     @property
     def unread(self) -> Unread:

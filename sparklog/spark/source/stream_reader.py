@@ -54,7 +54,6 @@ from sparklog.spark.source.offsets import clip, resolve_start
 from sparklog.spark.source.options import SourceOptions
 from sparklog.spark.source.partition_states import PartitionStates
 from sparklog.spark.source.scan import Scan, slice_of
-from sparklog.spark.source.schema import arrow_schema, columns_of
 from sparklog.spark.source.splitting import split
 from sparklog.spark.source.tracking import Tracker
 
@@ -121,15 +120,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             InvalidRequest: columns or types that the source does not have.
         """
         self._options = options
-        self._scan = Scan(
-            options.root,
-            columns_of(schema),
-            arrow_schema(schema),
-            options.fail_on_data_loss,
-            options.committed_only,
-            options.far_timestamps_fail,
-            options.security,
-        )
+        self._scan = Scan.of(options, schema)
         self._open_log = open_log
         self._clock = clock
         self._tracker: Tracker | None = None

@@ -25,6 +25,7 @@ from sparklog.log.effects import (
     Put,
     Range,
     Work,
+    run_async,
 )
 from sparklog.store.base import Data, ObjectInfo, ObjectNotFound, PutOutcome
 from sparklog.store.memory import MemoryStore
@@ -123,22 +124,9 @@ class SimStore:
         self._host = host
         self._process = process
 
-    async def run(self, protocol: Program[Result]) -> Result:
-        """Run a protocol of the log to its end; raise its errors and the store's."""
-        try:
-            effect = next(protocol)
-            while True:
-                try:
-                    answer = await self._perform(effect)
-                except Exception as error:
-                    effect = protocol.throw(error)
-                else:
-                    effect = protocol.send(answer)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
-        finally:
-            protocol.close()
+    async def run(self, program: Program[Result]) -> Result:
+        """Run a program of the log to its end; raise its errors and the store's."""
+        return await run_async(program, self._perform)
 
     async def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """Return bytes [start, end) of an object. Raises ObjectNotFound, Unavailable."""

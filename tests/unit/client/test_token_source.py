@@ -88,6 +88,7 @@ def test_oauth_server_is_asked_with_the_clients_credentials() -> None:
         (200, b'{"access_token":7}', SaslAuthenticationFailed),
         (200, b'{"access_token":"a\\nb"}', SaslAuthenticationFailed),
         (200, b"[" * 100_000, SaslAuthenticationFailed),
+        (200, b" " * ((1 << 20) + 1), SaslAuthenticationFailed),
         (503, b"", Unavailable),
     ],
 )
