@@ -36,18 +36,13 @@ from sparklog.console.console_errors import (
     LoginNeeded,
     problem_of,
 )
-from sparklog.console.export import (
-    EXPORT_PARAMETERS,
-    PieceQueue,
-    RunningExport,
-    export_body,
-    read_export,
-)
-from sparklog.console.live_tail import tail_events
+from sparklog.console.export import PieceQueue, RunningExport, export_body
+from sparklog.console.live_tail import TAIL_PARAMETERS, tail_events
 from sparklog.console.oidc import PARAMETER_MAX, PENDING_S
 from sparklog.console.openapi import API_PREFIX, TOKEN_HEADER, openapi_document
 from sparklog.console.page_templates import STATIC, new_environment
-from sparklog.console.record_pages import DECODER, SNAPSHOT, find_record
+from sparklog.console.record_export import RECORD_EXPORTS, RecordExport
+from sparklog.console.record_pages import SNAPSHOT, find_record
 from sparklog.console.resources import (
     BoundedValues,
     ChangeAction,
@@ -69,7 +64,7 @@ from sparklog.console.sessions import (
     ConsoleUser,
     ProviderLogins,
 )
-from sparklog.console.site import ALL_CHANGES, ALL_PAGES, NAVIGATION
+from sparklog.console.site import ALL_CHANGES, ALL_PAGES, ALL_STREAMS, NAVIGATION
 from sparklog.core.bounded_json import parse_json
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.errors import InvalidJson, InvalidRequest, SaslAuthenticationFailed, Unavailable
@@ -108,7 +103,7 @@ class ConsoleApp:
         self._threads = anyio.CapacityLimiter(THREADS)
         self._tails = anyio.CapacityLimiter(TAILS)
         self._exports = anyio.CapacityLimiter(EXPORTS)
-        self._openapi = openapi_document(ALL_PAGES, ALL_CHANGES, version)
+        self._openapi = openapi_document(ALL_PAGES, ALL_CHANGES, ALL_STREAMS, version)
         self.starlette = Starlette(
             routes=self._routes(),
             lifespan=self._lifespan,
@@ -132,7 +127,10 @@ class ConsoleApp:
             Route(f"{API_PREFIX}/session", self._guarded(self._session)),
             Route(f"{API_PREFIX}/openapi.json", self._guarded(self._described)),
             Route(f"{API_PREFIX}/topics/{{topic}}/tail", self._guarded(self._tail)),
-            Route(f"{API_PREFIX}/topics/{{topic}}/export", self._guarded(self._export)),
+            *(
+                Route(API_PREFIX + one.path, self._guarded(partial(self._export, one)))
+                for one in RECORD_EXPORTS
+            ),
             Route(f"{API_PREFIX}/sql/export", self._guarded(self._export_result)),
             Route(
                 "/topics/{topic}/partitions/{partition}/records/{offset}/{part}",
@@ -254,8 +252,7 @@ class ConsoleApp:
 
     async def _tail(self, request: Request) -> Response:
         session, user = self._session_of(request)
-        parameters = (FieldSpec("partition", "only this partition", "integer"), DECODER)
-        values = _query_values(request, parameters, session)
+        values = _query_values(request, TAIL_PARAMETERS, session)
         events = tail_events(
             user.view, values.text("topic"), values.optional_whole("partition"),
             values.text("decoder"), self._tails, self.is_stopping,
@@ -264,12 +261,13 @@ class ConsoleApp:
         headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
-    async def _export(self, request: Request) -> Response:
+    async def _export(self, export: RecordExport, request: Request) -> Response:
         session, user = self._session_of(request)
-        values = _query_values(request, EXPORT_PARAMETERS, session)
-        name = _SAFE_NAME.sub("_", values.text("topic")) + ".jsonl"
-        read = partial(read_export, user.view, values)
-        return await self._exported(read, name, "application/x-ndjson")
+        values = _query_values(request, export.parameters, session)
+        form = values.text("format")
+        name = f"{_SAFE_NAME.sub('_', values.text('topic'))}.{SUFFIXES[form]}"
+        write = partial(export.write, user.view, values)
+        return await self._exported(write, name, MEDIA_TYPES[form])
 
     async def _export_result(self, request: Request) -> Response:
         session, user = self._session_of(request)

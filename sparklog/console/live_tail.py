@@ -18,12 +18,14 @@ import pyarrow as pa
 from anyio import to_thread
 
 from sparklog.console.cluster_view import ClusterView
-from sparklog.console.record_pages import PARTITIONS_READ_MAX, record_rows
+from sparklog.console.record_pages import DECODER, PARTITIONS_READ_MAX, record_rows
+from sparklog.console.resources import FieldSpec
 from sparklog.console.schema_decoder import SchemaDecoding
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.errors import SparklogError, Unavailable, UnknownTopicOrPartition
 from sparklog.core.types import TopicPartition
 
+TAIL_PARAMETERS: Final = (FieldSpec("partition", "only this partition", "integer"), DECODER)
 QUEUE_ROWS: Final = 500
 """Twice as many as 1,000 records a second bring between two events."""
 EVERY_S: Final = 0.25

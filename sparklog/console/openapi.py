@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sparklog.console.changes import field_schema, fields_document
-from sparklog.console.resources import ChangeAction, PageResource
+from sparklog.console.resources import ChangeAction, FieldSpec, PageResource
 
 API_PREFIX: Final = "/api/v1"
 TOKEN_HEADER: Final = "X-CSRF-Token"  # noqa: S105 - the name of a header
@@ -27,32 +28,31 @@ _OBJECT: Final = {
     "description": "Done.",
     "content": {"application/json": {"schema": {"type": "object"}}},
 }
-_STREAMS: Final = (
-    ("/topics/{topic}/tail", "tail", "Send new records as server-sent events."),
-    ("/topics/{topic}/export", "export", "Send records as JSON lines."),
-    ("/sql/export", "exportResult", "Send the rows of a query as CSV, JSON lines or Parquet."),
-)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDescription:
+    """A path of the API whose answer is a stream or a file."""
+
+    path: str
+    name: str
+    summary: str
+    parameters: tuple[FieldSpec, ...]
 
 
 def openapi_document(
-    pages: Iterable[PageResource], changes: Iterable[ChangeAction], version: str
+    pages: Iterable[PageResource],
+    changes: Iterable[ChangeAction],
+    streams: Iterable[StreamDescription],
+    version: str,
 ) -> dict[str, Any]:
     """Return the document, in OpenAPI 3.1."""
     paths: dict[str, dict[str, Any]] = {}
     for page in pages:
         path = API_PREFIX + ("/overview" if page.path == "/" else page.path)
         paths.setdefault(path, {})["get"] = _operation(page.path, page.name, page.summary) | {
-            "parameters": [
-                *_path_parameters(page.path),
-                *(
-                    {
-                        "name": one.name, "in": "query", "required": one.required,
-                        "description": one.summary, "schema": field_schema(one),
-                    }
-                    for one in page.parameters
-                ),
-            ]
-        }  # fmt: skip
+            "parameters": [*_path_parameters(page.path), *_query_parameters(page.parameters)]
+        }
     for change in changes:
         path = API_PREFIX + change.path
         paths.setdefault(path, {})["post"] = _operation(
@@ -73,9 +73,10 @@ def openapi_document(
     paths[f"{API_PREFIX}/session"] = {
         "get": _operation("/session", "session", "Return the user, the role and the token.")
     }
-    for path, name, summary in _STREAMS:
-        described = _operation(path, name, summary) | {"parameters": _path_parameters(path)}
-        paths[API_PREFIX + path] = {"get": described}
+    for one in streams:
+        parameters = [*_path_parameters(one.path), *_query_parameters(one.parameters)]
+        described = _operation(one.path, one.name, one.summary) | {"parameters": parameters}
+        paths[API_PREFIX + one.path] = {"get": described}
     return {
         "openapi": "3.1.0",
         "info": {"title": "sparklog console", "version": version},
@@ -98,3 +99,13 @@ def _path_parameters(path: str) -> list[dict[str, Any]]:
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in re.findall(r"\{(\w+)\}", path)
     ]
+
+
+def _query_parameters(parameters: Iterable[FieldSpec]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": one.name, "in": "query", "required": one.required,
+            "description": one.summary, "schema": field_schema(one),
+        }
+        for one in parameters
+    ]  # fmt: skip

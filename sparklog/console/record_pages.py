@@ -370,12 +370,13 @@ def _continuations(
     if newest and not rows:
         older = False
     return {
-        "older": _spelled(low) if older else None,
-        "newer": _spelled(high) if newer else None,
+        "older": positions_text(low) if older else None,
+        "newer": positions_text(high) if newer else None,
     }
 
 
-def _spelled(positions: Mapping[int, int]) -> str:
+def positions_text(positions: Mapping[int, int]) -> str:
+    """Return offsets by partition as the parameter `at` has them: `0:17,1:40`."""
     return ",".join(f"{number}:{offset}" for number, offset in sorted(positions.items()))
 
 

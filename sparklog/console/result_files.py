@@ -7,7 +7,7 @@ a limit of rows, and its rows go to the response as they come.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import pyarrow as pa
@@ -58,15 +58,38 @@ def _run_again(queries: QueryRuns, run: QueryRun, form: str, pieces: PieceQueue)
 
 def write_batches(batches: Iterable[pa.RecordBatch], form: str, pieces: PieceQueue) -> None:
     """Write batches of one schema into pieces, until the reader leaves."""
-    buffer = _Taken()
-    output = _output(form, buffer)
+    file = PieceFile(form, pieces)
     for batch in batches:
         for at in range(0, max(1, batch.num_rows), PIECE_ROWS):
-            output.put(batch.slice(at, PIECE_ROWS))
-            if pieces.stopped or not _pass_on(buffer, pieces):
+            if not file.put(batch.slice(at, PIECE_ROWS)):
                 return
-    output.finish()
-    _pass_on(buffer, pieces)
+    file.finish()
+
+
+class PieceFile:
+    """A file of rows that goes piece by piece to the reader of an export."""
+
+    def __init__(self, form: str, pieces: PieceQueue) -> None:
+        """Write a file of a format of `MEDIA_TYPES` to `pieces`."""
+        self._buffer = _Taken()
+        self._output = _output(form, self._buffer)
+        self._pieces = pieces
+
+    def put(self, batch: pa.RecordBatch) -> bool:
+        """Write rows; return False after the reader left."""
+        self._output.put(batch)
+        return not self._pieces.stopped and self._pass_on()
+
+    def finish(self, notes: Mapping[str, str] | None = None) -> None:
+        """Write the rest; a Parquet file gets the notes as metadata."""
+        if notes and isinstance(self._output, ParquetOutput):
+            self._output.note(notes)
+        self._output.finish()
+        self._pass_on()
+
+    def _pass_on(self) -> bool:
+        data = self._buffer.take()
+        return not data or self._pieces.put(data)
 
 
 class _Taken(io.BytesIO):
@@ -87,13 +110,8 @@ class _Taken(io.BytesIO):
         return found
 
 
-def _pass_on(buffer: _Taken, pieces: PieceQueue) -> bool:
-    data = buffer.take()
-    return not data or pieces.put(data)
-
-
 def _output(form: str, buffer: _Taken) -> ResultOutput:
     if form == "parquet":
         return ParquetOutput(buffer)
     output = Output(buffer, as_json=form == "json")
-    return JsonOutput(output) if form == "json" else CsvOutput(output)
+    return JsonOutput(output) if form == "json" else CsvOutput(output, for_spreadsheets=True)

@@ -18,12 +18,19 @@ from sparklog.protocol.partitioner.partitioner import partition_for_key
 KEY_FORMATS: Final = ("text", "hex", "integer", "long")
 FOUND_MAX: Final = 200
 
+PARTITION: Final = FieldSpec("partition", "only this partition", "integer")
+EVERYWHERE: Final = FieldSpec(
+    "everywhere", "1 looks in all partitions", choices=("0", "1"), default="0"
+)
+LATEST: Final = FieldSpec(
+    "latest", "1 returns the newest record only", choices=("0", "1"), default="0"
+)
 SEARCH_PARAMETERS: Final = (
     FieldSpec("key", "the whole key"),
     FieldSpec("format", "how the key is written", choices=KEY_FORMATS, default="text"),
-    FieldSpec("partition", "only this partition", "integer"),
-    FieldSpec("everywhere", "1 looks in all partitions", choices=("0", "1"), default="0"),
-    FieldSpec("latest", "1 returns the newest record only", choices=("0", "1"), default="0"),
+    PARTITION,
+    EVERYWHERE,
+    LATEST,
     DECODER,
 )
 
@@ -48,11 +55,7 @@ def search_key(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
     if not values.text("key"):
         return document
     key = key_bytes(values.text("key"), values.text("format"))
-    numbers = [partition_for_key(key, topic.partitions)]
-    if values.flag("everywhere"):
-        numbers = list(range(topic.partitions))
-    elif (only := values.optional_whole("partition")) is not None:
-        numbers = [only]
+    numbers = searched_partitions(values, key, topic.partitions)
     began_s, before = SYSTEM_CLOCK.monotonic_s(), _requests(log)
     rows: list[dict[str, Any]] = []
     decoding = SchemaDecoding(view.schemas)
@@ -83,6 +86,14 @@ def search_key(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
             "milliseconds": round((SYSTEM_CLOCK.monotonic_s() - began_s) * 1000),
         },
     }
+
+
+def searched_partitions(values: BoundedValues, key: bytes, partitions: int) -> list[int]:
+    """Return the partitions to look in: by default the one where Kafka's producers put the key."""
+    if values.flag("everywhere"):
+        return list(range(partitions))
+    only = values.optional_whole("partition")
+    return [partition_for_key(key, partitions) if only is None else only]
 
 
 def key_bytes(text: str, form: str) -> bytes:

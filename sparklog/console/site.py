@@ -1,4 +1,4 @@
-"""The site: all pages and changes in one table, and the navigation."""
+"""The site: all pages, changes and streams in tables, and the navigation."""
 
 from __future__ import annotations
 
@@ -20,8 +20,12 @@ from sparklog.console import (
 )
 from sparklog.console.access_changes import ACCESS_CHANGES
 from sparklog.console.changes import CHANGES
+from sparklog.console.live_tail import TAIL_PARAMETERS
+from sparklog.console.openapi import StreamDescription
 from sparklog.console.record_copies import COPY_CHANGES
+from sparklog.console.record_export import RECORD_EXPORTS
 from sparklog.console.resources import ChangeAction, PageResource
+from sparklog.console.result_files import RESULT_PARAMETERS
 
 ALL_PAGES: Final[tuple[PageResource, ...]] = (
     *overview_page.PAGES,
@@ -44,6 +48,17 @@ ALL_CHANGES: Final[tuple[ChangeAction, ...]] = (
     *query_pages.QUERY_ACTIONS,
     *schema_pages.SCHEMA_CHANGES,
 )
+
+ALL_STREAMS: Final[tuple[StreamDescription, ...]] = (
+    StreamDescription(
+        "/topics/{topic}/tail", "tail", "Send new records as server-sent events.", TAIL_PARAMETERS
+    ),
+    *RECORD_EXPORTS,
+    StreamDescription(
+        "/sql/export", "exportResult", "Send the rows of a query as CSV, JSON lines or Parquet.",
+        RESULT_PARAMETERS,
+    ),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

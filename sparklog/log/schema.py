@@ -137,15 +137,8 @@ def check_record_sizes(batch: pa.RecordBatch, max_message_bytes: int) -> None:
     """
     if batch.nbytes + RECORD_OVERHEAD_BYTES_MAX <= max_message_bytes:
         return
-    sizes = None
-    for name in ("key", "value"):
-        if name in batch.schema.names:
-            part = pc.fill_null(pc.binary_length(batch.column(name)), 0)
-            sizes = part if sizes is None else pc.add(sizes, part)
+    sizes = record_bytes(batch)
     largest = pc.max(sizes).as_py() or 0
-    if "headers" in batch.schema.names:
-        sizes = pc.add(sizes, _header_bytes(batch.column("headers")))
-        largest = pc.max(sizes).as_py() or 0
     if largest + RECORD_OVERHEAD_BYTES_MAX > max_message_bytes:
         row = pc.index(sizes, largest).as_py()
         raise RecordTooLarge(
@@ -153,6 +146,17 @@ def check_record_sizes(batch: pa.RecordBatch, max_message_bytes: int) -> None:
             f"row={row} bytes={largest + RECORD_OVERHEAD_BYTES_MAX}, of them "
             f"{RECORD_OVERHEAD_BYTES_MAX} of its batch; max.message.bytes={max_message_bytes}"
         )
+
+
+def record_bytes(batch: pa.RecordBatch) -> pa.Array:
+    """Return the bytes of key, value and headers of each record, as int64."""
+    sizes = pa.repeat(pa.scalar(0, pa.int64()), batch.num_rows)
+    for name in ("key", "value"):
+        if name in batch.schema.names:
+            sizes = pc.add(sizes, pc.fill_null(pc.binary_length(batch.column(name)), 0))
+    if "headers" in batch.schema.names:
+        sizes = pc.add(sizes, _header_bytes(batch.column("headers")))
+    return sizes
 
 
 def check_keys(batch: pa.RecordBatch) -> None:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from math import isfinite
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import pyarrow as pa
 
 from sparklog.core.byte_text import readable_bytes
+from sparklog.core.terminal_text import printable
+
+_FORMULA: Final = re.compile(r"(^|;)(\s*+[\"']*+[=+\-@\uff1d\uff0b\uff0d\uff20])")
+"""The begin of a formula, also in full-width forms. Source: OWASP, CSV Injection."""
 
 
 def json_value(value: Any) -> Any:
@@ -67,11 +72,35 @@ def shaped_rows(batch: pa.RecordBatch, shape: Callable[[Any], Any]) -> Iterator[
     return (list(row) for row in zip(*columns, strict=True))
 
 
-def csv_bytes(batch: pa.RecordBatch, *, names: bool) -> bytes:
-    """Return rows as CSV, after a line of the columns' names if wanted; null is empty."""
+def csv_bytes(batch: pa.RecordBatch, *, names: bool, for_spreadsheets: bool = False) -> bytes:
+    """Return rows as CSV, after a line of the columns' names if wanted; null is empty.
+
+    `for_spreadsheets` changes texts as `spreadsheet_text` does, and leaves numbers alone.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if names:
-        writer.writerow(batch.schema.names)
-    writer.writerows(shaped_rows(batch, lambda value: "" if value is None else text_value(value)))
+        own = batch.schema.names
+        writer.writerow([spreadsheet_text(one) for one in own] if for_spreadsheets else own)
+    cell = _spreadsheet_cell if for_spreadsheets else _cell
+    writer.writerows(shaped_rows(batch, cell))
     return text.getvalue().encode("utf-8", "surrogateescape")
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else text_value(value)
+
+
+def _spreadsheet_cell(value: Any) -> str:
+    if value is None or isinstance(value, int | float | Decimal):
+        return _cell(value)
+    return spreadsheet_text(text_value(value))
+
+
+def spreadsheet_text(text: str) -> str:
+    """Return a cell for spreadsheets: control characters as escapes, and no begin of a formula.
+
+    Some spreadsheets split the cells of CSV at semicolons, so a formula may begin behind one, too.
+    """
+    plain = printable(text).replace("\t", "\\t").replace("\n", "\\n")
+    return _FORMULA.sub(r"\1'\2", plain)

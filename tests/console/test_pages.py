@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from sparklog.cluster.metadata import changes as registry
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import Record
 from sparklog.console import live_tail
-from sparklog.console.resources import PageResource
+from sparklog.console.resources import ConsoleRole, PageResource
 from sparklog.console.root_view import RootView
 from sparklog.console.site import ALL_PAGES
 from sparklog.coordinator.group_records import (
@@ -152,7 +156,65 @@ def test_export_has_whole_records_as_json_lines(root_browser: Opens, filled_root
     assert len(json.loads(nasty[7])["value"]) == 3_000_000
     assert json.loads(nasty[3])["value"] == {"base64": "AAAAAAdmcmFtZWT/"}
     assert browser.client.get("/api/v1/topics/empty/export").text == ""
+    shares = browser.client.get("/api/v1/topics/flights/export?from=newest&limit=6").text
+    assert [json.loads(line)["offset"] for line in shares.splitlines()] == [38, 39] * 3
     assert "no such topic" in browser.get("/topics/gone/export", 404)["message"]
+
+
+def test_export_reports_records_beyond_its_bounds(root_browser: Opens, filled_root: str) -> None:
+    browser = root_browser(filled_root, role=ConsoleRole.VIEWER)
+
+    def exported(query: str) -> list[dict[str, Any]]:
+        text = browser.client.get(f"/api/v1/topics/flights/{query}&summary=1").text
+        return [json.loads(line) for line in text.splitlines()]
+
+    *rows, last = exported("export?limit=50")
+    assert (len(rows), last["sparklog.export"]) == (50, {
+        "records": 50, "bytes": 560, "bound": "limit", "leftOutOffsets": 70,
+        "next": "0:40,1:10,2:0", "leftOutPartitions": 0,
+    })  # fmt: skip
+    *rest, last = exported("export?from=after&at=0:40,1:10,2:0")
+    assert (len(rest), last["sparklog.export"]["leftOutOffsets"]) == (70, 0)
+    *few, last = exported("export?bytes=25")
+    assert [row["offset"] for row in few] == [0, 1]
+    assert (last["sparklog.export"]["bytes"], last["sparklog.export"]["bound"]) == (20, "bytes")
+    *newest, last = exported("export?from=newest&limit=3&partition=2")
+    assert [row["offset"] for row in newest] == [37, 38, 39]
+    assert last["sparklog.export"]["leftOutOffsets"] == 37
+    *found, last = exported("search/export?key=N25&everywhere=1&limit=2")
+    assert [(row["partition"], row["key"]) for row in found] == [(0, "N25"), (1, "N25")]
+    assert last["sparklog.export"]["leftOutRecords"] == 1
+    assert browser.page("/topics/flights/search?key=N25").count("/search/export?") == 3
+    parameters = browser.get("/openapi.json")["paths"]["/api/v1/topics/{topic}/export"]["get"]
+    assert {one["name"] for one in parameters["parameters"]} >= {"format", "limit", "bytes"}
+
+
+def test_csv_and_parquet_exports_are_safe_and_exact(root_browser: Opens, filled_root: str) -> None:
+    browser = root_browser()
+    assert browser.log is not None
+    browser.log.create_topic("cells", 1)
+    hostile = [b"=1+1", b" @SUM(A1)", b"a;-2", b"\x1b[2J\n=3", b"\xff", None, b"plain"]
+    row = {"key": pa.array([b"+k"] * 7, pa.binary()), "value": pa.array(hostile, pa.binary())}
+    browser.log.partition("cells", 0).append([pa.record_batch(row)])
+    path = "/api/v1/topics/cells/export?format="
+    answer = browser.client.get(f"{path}csv&summary=1&limit=7")
+    assert answer.headers["content-disposition"] == 'attachment; filename="cells.csv"'
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert [one["value"] for one in rows[:7]] == [
+        "'=1+1", "' @SUM(A1)", "a;'-2", "\\x1b[2J\\n=3", "\\xff", "", "plain",
+    ]  # fmt: skip
+    assert {one["key"] for one in rows[:7]} == {"'+k"}
+    assert rows[7]["partition"].startswith("sparklog.export: records 7")
+    whole = browser.client.get(f"{path}parquet")
+    table = parquet.read_table(io.BytesIO(whole.content))
+    assert table.column("value").to_pylist() == hostile
+    assert table.column_names[:2] == ["partition", "offset"]
+    footer = parquet.read_metadata(io.BytesIO(whole.content)).metadata
+    summary = json.loads(footer[b"sparklog.export"])
+    assert (summary["records"], summary["leftOutOffsets"]) == (7, 0)
+    browser.log.create_topic("bare", 1)
+    bare = browser.client.get("/api/v1/topics/bare/export?format=parquet")
+    assert parquet.read_table(io.BytesIO(bare.content)).num_rows == 0
 
 
 def test_search_by_key_reports_skipped_segments(root_browser: Opens, filled_root: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
@@ -90,14 +90,16 @@ class TableOutput:
 class CsvOutput:
     """CSV with a header; null is an empty field."""
 
-    def __init__(self, output: Output) -> None:
-        """Write to `output`."""
+    def __init__(self, output: Output, *, for_spreadsheets: bool = False) -> None:
+        """Write to `output`; `for_spreadsheets` lets no text begin a formula."""
         self._output = output
+        self._for_spreadsheets = for_spreadsheets
         self._has_names = False
 
     def put(self, batch: pa.RecordBatch) -> None:
         """Write the rows of a batch."""
-        self._output.raw(csv_bytes(batch, names=not self._has_names))
+        names = not self._has_names
+        self._output.raw(csv_bytes(batch, names=names, for_spreadsheets=self._for_spreadsheets))
         self._has_names = True
 
     def finish(self) -> None:
@@ -137,6 +139,10 @@ class ParquetOutput:
 
             self._writer = parquet.ParquetWriter(self._file, batch.schema, compression="zstd")
         self._writer.write_batch(batch)
+
+    def note(self, notes: Mapping[str, str]) -> None:
+        """Add to the metadata of a file that has rows, or an empty batch."""
+        self._writer.add_key_value_metadata(dict(notes))
 
     def finish(self) -> None:
         """Write the file's footer."""
