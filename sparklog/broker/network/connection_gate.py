@@ -10,6 +10,8 @@ guesses a thousand times a second would hold up all others.
       for one connection of each other address
   CONNECTION-GATE-3: a connection that finds no place to wait is closed at once, without an answer.
       Its client tries again
+  CONNECTION-GATE-4: one connection that waited begins in a turn of the event loop, so a broker's
+      other clients have their turn between two of them
 
 On a listener without logins, a client has proved what it can once its TLS handshake is complete.
 """
@@ -72,14 +74,18 @@ class ConnectionGate:
             self._timer = loop.call_soon(self._next, context=self._context)
 
     def _next(self) -> None:
+        """Begin one connection, if the rate allows; others have their turn before the next one."""
         self._timer = None
         loop = asyncio.get_running_loop()
-        while self._waiting:
-            wait_s = pause_s(self._budget, loop.time())
-            if wait_s:
-                self._timer = loop.call_later(wait_s, self._next, context=self._context)
-                return
+        wait_s = pause_s(self._budget, loop.time())
+        if not wait_s:
             self._begin(self._waiting.pop())
+        if not self._waiting:
+            return
+        if wait_s:
+            self._timer = loop.call_later(wait_s, self._next, context=self._context)
+        else:
+            self._timer = loop.call_soon(self._next, context=self._context)
 
     def _begin(self, begin: Callable[[], bool]) -> None:
         if begin():

@@ -38,6 +38,16 @@ def open_sockets(host: str, port: int) -> list[socket.socket]:
     raise AssertionError("the last try returns or raises")
 
 
+def accept_after_first_bytes(listening: socket.socket, wait_s: float) -> None:
+    """Let a socket's connections wait in the kernel for their first bytes.
+
+    One without any is accepted after about `wait_s`: the kernel rounds it up to a time of its
+    own. Systems other than Linux accept at once.
+    """
+    if hasattr(socket, "TCP_DEFER_ACCEPT"):
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, round(wait_s))
+
+
 def _every_interface(port: int) -> socket.socket:
     if socket.has_dualstack_ipv6():
         try:

@@ -19,7 +19,7 @@ from sparklog.broker.network.closing_log import ClosingLog
 from sparklog.broker.network.connection import Connection
 from sparklog.broker.network.connection_gate import ConnectionGate
 from sparklog.broker.network.connection_limits import ConnectionLimits, host_of
-from sparklog.broker.network.listener_sockets import open_sockets
+from sparklog.broker.network.listener_sockets import accept_after_first_bytes, open_sockets
 from sparklog.broker.network.request_memory import RequestMemoryPool
 from sparklog.broker.network.request_time import TimedClients
 from sparklog.broker.network.service import (
@@ -145,6 +145,9 @@ class Server:
             ) from error
         port = int(sockets[0].getsockname()[1])
         for one in sockets:
+            if listener.tls is not None:
+                # Else many could begin without a byte, and send their first ones at once.
+                accept_after_first_bytes(one, HANDSHAKE_S)
             one.listen(BACKLOG)
             self._accepting[spawn(self._accept(one, listener))] = one
         if self._idle_s >= 0 and self._sweeper is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from itertools import pairwise
 from typing import Any
 
 from sparklog.broker.network.connection_gate import (
@@ -98,6 +99,29 @@ def test_a_herd_that_logs_in_beside_guesses_is_quick() -> None:
         # By the rate alone it would take 10 s; the places of those that log in come back.
         assert max(waits_s) <= 2.0
         await guesses
+
+    run(story)
+
+
+def test_others_have_their_turn_between_two_connections() -> None:
+    async def story(clients: Clients) -> None:
+        burst, waiting = round(BURST_S * UNPROVED_PER_S), 20
+
+        def begin() -> bool:
+            clients.begun += 1
+            return True
+
+        for _ in range(burst + 1 + waiting):
+            assert clients.gate.enter("a", begin)
+        assert clients.begun == burst + 1
+        for _ in range(waiting):
+            clients.gate.proved()
+        begun = []
+        for _ in range(2 * waiting):
+            await asyncio.sleep(0)
+            begun.append(clients.begun - burst - 1)
+        assert begun[-1] == waiting
+        assert all(later - earlier <= 1 for earlier, later in pairwise(begun))
 
     run(story)
 

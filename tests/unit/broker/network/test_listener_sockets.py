@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from sparklog.broker.network.listener_sockets import open_sockets
+from sparklog.broker.network.listener_sockets import accept_after_first_bytes, open_sockets
 
 
 def reached(host: str, port: int) -> bool:
@@ -46,3 +46,19 @@ def test_addresses_of_a_name_share_one_port() -> None:
 def test_a_port_that_is_taken_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(OSError, match="in use"):
         open_sockets("127.0.0.1", other.getsockname()[1])
+
+
+def test_connections_are_accepted_in_the_order_of_their_bytes() -> None:
+    (listening,) = open_sockets("127.0.0.1", 0)
+    with ExitStack() as stack:
+        stack.enter_context(listening)
+        accept_after_first_bytes(listening, 600)
+        listening.listen()
+        at = listening.getsockname()
+        silent, eager = (stack.enter_context(socket.create_connection(at)) for _ in range(2))
+        listening.settimeout(10)
+        for client in (eager, silent):
+            client.send(b"x")
+            accepted, peer = listening.accept()
+            accepted.close()
+            assert peer == client.getsockname()

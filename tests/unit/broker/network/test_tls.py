@@ -12,6 +12,7 @@ import pytest
 from sparklog.broker.network.broker_client import TcpNetwork
 from sparklog.broker.network.prometheus import MetricsServer
 from sparklog.broker.network.tls import LOOK_S
+from sparklog.broker.network.tls_alerts import UNEXPECTED_MESSAGE
 from sparklog.broker.runtime.environment import Address, Unreachable
 from sparklog.core.errors import InvalidConfig
 from sparklog.protocol.messages import frames
@@ -122,6 +123,21 @@ def test_handshakes_that_fail_are_named_in_the_log(
             "ssl.client.auth": "required",
         },
     )
+
+
+def test_a_connection_without_bytes_is_not_accepted_before_others(store: Path) -> None:
+    async def story(secured: Secured) -> None:
+        at = secured.at("SSL")
+        silent = await Peer.connect(at)
+        peer = await Peer.connect(at, client_tls())
+        await peer.ask(metadata())
+        assert secured.server.connections == 1
+        silent.writer.write(frames.encode_request(metadata(), 1, "test"))
+        assert (await silent.reader.read()) == UNEXPECTED_MESSAGE
+        peer.writer.close()
+        silent.writer.close()
+
+    serve(story, {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.location": str(store)})
 
 
 def test_a_client_with_tls_on_a_plain_port_is_named(caplog: pytest.LogCaptureFixture) -> None:
