@@ -30,6 +30,7 @@ from starlette.responses import (
 from starlette.routing import Mount, Route
 
 from sparklog.console.browser_rules import HEADERS, ConsoleFiles, check_same_site, refused
+from sparklog.console.cluster_view import ClusterView
 from sparklog.console.console_errors import (
     ConsoleProblem,
     ForbiddenChange,
@@ -416,7 +417,7 @@ class ConsoleApp:
             may_edit=user.role >= ConsoleRole.EDITOR,
             may_admin=user.role >= ConsoleRole.ADMIN,
             logins=self._sessions.logins is not None,
-            navigation=[n for n in NAVIGATION if n.needs in ("", user.view.kind)],
+            navigation=[n for n in NAVIGATION if _has(user.view, n.needs)],
             place=user.view.place,
             kind=user.view.kind,
             version=self._version,
@@ -441,6 +442,11 @@ class ConsoleApp:
         response.set_cookie(
             name, value, max_age=seconds, httponly=True, samesite="lax", secure=self._secure
         )
+
+
+def _has(view: ClusterView, needs: str) -> bool:
+    """Return True if the view has a page that needs `root`, `brokers`, or nothing."""
+    return needs in ("", view.kind) or (needs == "brokers" and view.asks_brokers)
 
 
 def _pattern(path: str) -> str:

@@ -75,6 +75,7 @@ class BrokerView:
     """Brokers. Thread-safe."""
 
     kind = "brokers"
+    asks_brokers = True
 
     def __init__(
         self,
@@ -104,6 +105,10 @@ class BrokerView:
         self.queries = QueryRuns(
             lambda: BrokerTopics(self.place, committed_only=True, settings=self._settings), clock
         )
+
+    def release(self) -> None:
+        """Close all: a view of brokers belongs to one user."""
+        self.close()
 
     def close(self) -> None:
         """Close idle connections; lent ones close when they come back."""

@@ -77,6 +77,8 @@ class ClusterView(Protocol):
     """`root` or `brokers`."""
     place: str
     """The root, or the bootstrap servers, for people."""
+    asks_brokers: bool
+    """True if it can show what only brokers know: members, states and transactions."""
     bill: Bill | None
     """The requests to the store and their price; None if no counters are known."""
     lags: LagHistory
@@ -137,6 +139,9 @@ class ClusterView(Protocol):
 
     def schemas(self) -> SchemaRegistry:
         """Return the registry of schemas; nothing is read before it is needed."""
+
+    def release(self) -> None:
+        """Close what belongs to one user, when the user's session ends."""
 
     def close(self) -> None:
         """Release connections and threads."""

@@ -124,6 +124,7 @@ def served(
     login: bool,
     pages: Callable[[], Mapping[str, str]],
     counters: CounterSources,
+    brokers: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
     """Serve a root on loopback from a thread, and lend the address.
 
@@ -134,6 +135,8 @@ def served(
             the log.
         pages: returns the brokers' pages for Prometheus, by their names on the bill.
         counters: of this process, by their names on the bill.
+        brokers: a client's settings for the brokers of the root, which pages of members and
+            transactions ask. A user's name and password join them. None: pages ask no broker.
 
     Raises:
         InvalidConfig: the packages are missing. OSError: the port is taken.
@@ -143,7 +146,7 @@ def served(
     parser = CommandParser("console", "")
     configure(parser)
     args = parser.parse_args(options)
-    server = _server(application(args, counters, pages))
+    server = _server(application(args, counters, pages, brokers))
     with open_socket(args.host, args.port) as listening:
         thread = Thread(
             target=server.run, kwargs={"sockets": [listening]}, name="sparklog-console", daemon=True
@@ -171,17 +174,19 @@ def application(
     args: Arguments,
     counters: CounterSources | None = None,
     pages: Callable[[], Mapping[str, str]] | None = None,
+    brokers: Mapping[str, str] | None = None,
 ) -> ConsoleApp:
     """Return the application that the options describe.
 
     On a root the bill has `counters`, too, and those of the brokers' pages that `pages` returns.
+    `brokers` are a client's settings for the brokers of the root; None asks none.
     """
     from sparklog.console.app import ConsoleApp  # noqa: PLC0415 - needs the extra
 
     named = frozenset(name.lower() for name in (args.host, *args.allow_host))
     bound_to_all = args.host in {"0.0.0.0", "::"} and not args.allow_host  # noqa: S104 - compared
     return ConsoleApp(
-        _sessions(args, counters or {}, pages),
+        _sessions(args, counters or {}, pages, brokers),
         version=metadata.version("sparklog"),
         secure=args.https_cookies,
         hosts=frozenset() if bound_to_all else LOOPBACK_NAMES | named,
@@ -213,6 +218,7 @@ def _sessions(
     args: Arguments,
     counters: CounterSources,
     pages: Callable[[], Mapping[str, str]] | None,
+    brokers: Mapping[str, str] | None,
 ) -> ConsoleSessions:
     from sparklog.console.bill import Bill, PriceList, read_prices  # noqa: PLC0415 - needs the extra
     from sparklog.console.broker_view import BrokerView  # noqa: PLC0415 - needs the extra
@@ -246,7 +252,7 @@ def _sessions(
     _watching(view.bill)
     roles = {user: min(most, role) for user, role in _roles(args.role).items()}
     if args.login:
-        return ConsoleSessions(None, RootLogins(view, roles))
+        return ConsoleSessions(None, RootLogins(view, roles, settings=brokers))
     if args.oidc_issuer is not None:
         return ConsoleSessions(
             None,
@@ -257,7 +263,8 @@ def _sessions(
                 ),
             ),
         )
-    return ConsoleSessions(ConsoleUser("", most, view), None)
+    common = view if brokers is None else view.with_brokers(brokers)
+    return ConsoleSessions(ConsoleUser("", most, common), None)
 
 
 def _watching(bill: Bill | None) -> Bill | None:

@@ -66,6 +66,7 @@ def list_groups(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
         "state": state,
         "states": sorted({g.state for g in listed}),
         "storage": view.kind == "root",
+        "live": view.asks_brokers,
         "lagged": values.flag("lag"),
         "groups": [
             {
@@ -105,7 +106,7 @@ PLAN_FIELDS: Final = (
 def show_group(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
     """Return a group; with `to` also the plan of a reset, which changes nothing."""
     group_id = values.text("group")
-    group = view.group(group_id)
+    group, problem = _known_group(view, group_id)
     committed = view.committed(group_id)
     members = () if group is None else group.members
     owners = {tp: member for member in members for tp in member.assignment}
@@ -138,6 +139,8 @@ def show_group(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
     return {
         "group": group_id,
         "storage": view.kind == "root",
+        "live": view.asks_brokers,
+        "membersProblem": problem,
         "lag": lag,
         "timed": values.flag("time"),
         "lagTime": max((row["lagTime"] or 0 for row in rows), default=None)
@@ -153,6 +156,16 @@ def show_group(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
         "value": values.text("value"),
         "plan": plan,
     }
+
+
+def _known_group(view: ClusterView, group_id: str) -> tuple[GroupDescription | None, str | None]:
+    """Return a group as brokers describe it, or the reason why a root's page lacks that."""
+    try:
+        return view.group(group_id), None
+    except SparklogError as error:
+        if view.kind != "root":
+            raise
+        return None, str(error)
 
 
 def waiting_times(

@@ -1,14 +1,15 @@
 """RootView: a log under a root for the console, with no broker.
 
 Committed offsets of groups come from the stored records of `__consumer_offsets`. They lack what
-coordinators hold in memory only: members and states.
+coordinators hold in memory only: members and states. `with_brokers` adds those.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
@@ -40,10 +41,16 @@ from sparklog.console.cluster_view import (
 )
 from sparklog.console.lag_history import LagHistory
 from sparklog.console.query_runs import QueryRuns
+from sparklog.console.served_brokers import ServedBrokers
 from sparklog.coordinator.group_records import key_kind, read_offset_key, read_offset_value
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY
-from sparklog.core.errors import DataCorrupt, InvalidRequest, UnknownTopicOrPartition
+from sparklog.core.errors import (
+    DataCorrupt,
+    InvalidRequest,
+    SparklogError,
+    UnknownTopicOrPartition,
+)
 from sparklog.core.types import TopicPartition
 from sparklog.log.schema import HEADERS, read_schema
 from sparklog.log.segment.unread_batches import Unread
@@ -125,6 +132,8 @@ class RootView:
         self.place = root
         self._log = Log(opened_store(root), clock=clock)
         self._clock = clock
+        self.asks_brokers = False
+        self._brokers: ServedBrokers | None = None
         self._image: tuple[float, MetadataImage] | None = None
         self._offsets = StoredOffsets()
         self._offsets_s: float | None = None
@@ -138,8 +147,24 @@ class RootView:
             lambda: RootTopics(self._log, committed_only=True, includes_unflushed=False), clock
         )
 
+    def with_brokers(self, settings: Mapping[str, str]) -> RootView:
+        """Return this view, which asks the registered brokers, too, with a client's settings.
+
+        It shares the log and all caches with this one. `release` closes its connections.
+        """
+        other = copy(self)
+        other.asks_brokers = True
+        other._brokers = ServedBrokers(self.image, settings, self._clock)  # noqa: SLF001 - a copy
+        return other
+
+    def release(self) -> None:
+        """Close the connections to brokers; the log stays open."""
+        if self._brokers is not None:
+            self._brokers.close()
+
     def close(self) -> None:
         """Release connections and threads."""
+        self.release()
         self.queries.close()
         self.lags.close()
         if self.bill is not None and self.bill.activity is not None:
@@ -153,8 +178,10 @@ class RootView:
         yield RootLog(self._log)
 
     def brokers_admin(self) -> AbstractContextManager[Admin]:
-        """Raise InvalidRequest: there are no brokers."""
-        raise InvalidRequest(_NO_BROKERS)
+        """Lend a client of the brokers. Raises InvalidRequest: this view asks none."""
+        if self._brokers is None:
+            raise InvalidRequest(_NO_BROKERS)
+        return self._brokers.view().brokers_admin()
 
     def storage(self) -> Log:
         """Return the log."""
@@ -244,14 +271,20 @@ class RootView:
         self._log.partition(to.topic, to.partition).append(batches)
 
     def groups(self) -> Sequence[GroupListing]:
-        """Return the groups with stored offsets; their states are unknown."""
-        found = self._stored().groups
-        return [GroupListing(name, "consumer", "Unknown", "Unknown") for name in sorted(found)]
+        """Return the groups with stored offsets, and those of brokers that answer.
+
+        The state of a group is `Unknown` if no broker says it.
+        """
+        found = {name: GroupListing(name, "consumer", "Unknown", "Unknown")
+                 for name in self._stored().groups}  # fmt: skip
+        if self._brokers is not None:
+            with suppress(SparklogError):
+                found |= {one.group_id: one for one in self._brokers.view().groups()}
+        return [found[name] for name in sorted(found)]
 
     def group(self, group_id: str) -> GroupDescription | None:
-        """Return None: members are known to brokers only."""
-        del group_id
-        return None
+        """Return a group as brokers know it; None without brokers. Raises as `BrokerView.group`."""
+        return None if self._brokers is None else self._brokers.view().group(group_id)
 
     def committed(self, group_id: str) -> Committed:
         """Return the stored offsets of a group."""

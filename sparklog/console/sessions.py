@@ -75,17 +75,29 @@ class RootLogins:
     """Users of the log under a root: their SCRAM credentials, and roles of the command line."""
 
     def __init__(
-        self, view: RootView, roles: Mapping[str, ConsoleRole], entropy: Entropy = SYSTEM_ENTROPY
+        self,
+        view: RootView,
+        roles: Mapping[str, ConsoleRole],
+        entropy: Entropy = SYSTEM_ENTROPY,
+        *,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
-        """Use the users of `view`; one without a role is a viewer."""
+        """Use the users of `view`; one without a role is a viewer.
+
+        With a client's `settings` each user asks the brokers, too, by the same name and password.
+        """
         self._view = view
+        self._settings = settings
         self._roles = dict(roles)
         self._check = PasswordCheck(lambda: view.image().scram_credentials, entropy)
 
     def log_in(self, name: str, password: str) -> ConsoleUser:
         """Return the user. Raises SaslAuthenticationFailed: a wrong name or password."""
         self._check.check(name, password)
-        return ConsoleUser(name, self._roles.get(name, ConsoleRole.VIEWER), self._view)
+        view = self._view
+        if self._settings is not None:
+            view = view.with_brokers(with_login(self._settings, name, password))
+        return ConsoleUser(name, self._roles.get(name, ConsoleRole.VIEWER), view)
 
 
 class BrokerLogins:
@@ -258,5 +270,5 @@ class ConsoleSessions:
     def _release(self, ended: list[ConsoleSession]) -> None:
         for one in ended:
             user = one.user
-            if user is not None and user is not self._common and isinstance(user.view, BrokerView):
-                user.view.close()
+            if user is not None and user is not self._common:
+                user.view.release()

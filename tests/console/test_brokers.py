@@ -237,3 +237,39 @@ def test_group_has_lag_in_time_and_history(cluster: SparklogCluster) -> None:
         assert 'hx-get="/groups/late?time=1"' in browser.page("/groups/late")
         assert 'data-series="Records"' in browser.page("/groups/late?time=1")
     view.close()
+
+
+def test_root_beside_brokers_shows_members_and_transactions(cluster: SparklogCluster) -> None:
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "beside"}
+    )
+    producer.init_transactions()
+    root = RootView(cluster.root)
+    view = root.with_brokers({"security.protocol": "PLAINTEXT"})
+    with (
+        Consumer(cluster.bootstrap_servers, group="present") as consumer,
+        browser_of(view) as client,
+        browser_of(root) as alone,
+    ):
+        consumer.subscribe(["flights"])
+        browser, without = Browser(client), Browser(alone)
+
+        def stable() -> bool:
+            consumer.poll(10, 0.2)
+            listed = browser.get("/groups?filter=present")["groups"]
+            return [one["state"] for one in listed] == ["Stable"]
+
+        eventually(stable, "the group has its member")
+        found = browser.get("/groups/present")
+        assert (found["storage"], found["state"], found["memberCount"]) == (True, "Stable", 1)
+        assert found["members"][0]["partitions"] == ["flights-0", "flights-1"]
+        ids = {one["transactionalId"] for one in browser.get("/transactions")["transactions"]}
+        assert "beside" in ids
+        assert browser.get("/transactions/hanging?topic=flights")["lookedAt"] == 2
+        assert 'href="/transactions"' in browser.page("/groups/present")
+        page = without.page("/groups/present")
+        assert "known to brokers only" in page
+        assert 'href="/transactions"' not in page
+        assert "--bootstrap-server" in without.get("/transactions", 400)["message"]
+    root.close()
+    view.release()

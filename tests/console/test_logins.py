@@ -7,7 +7,7 @@ from pathlib import Path
 from sparklog.cluster.log import open_log
 from sparklog.console.resources import ConsoleRole
 from sparklog.console.root_view import RootView
-from sparklog.console.sessions import BrokerLogins
+from sparklog.console.sessions import BrokerLogins, RootLogins
 from sparklog.security.acls import (
     AclBinding,
     AclOperation,
@@ -69,6 +69,15 @@ def test_acls_limit_pages_and_changes_of_a_user(tmp_path: Path) -> None:
             listed = browser.get("/topics")["topics"]
             assert {one["name"]: one["createdBy"] for one in listed}["new"] == "User:root"
             assert "<dt>Created by</dt><dd>User:root</dd>" in browser.page("/topics/new")
+        settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512"}
+        with browser_of(view, logins=RootLogins(view, {}, settings=settings)) as client:
+            browser = Browser(client)
+            for name, denied in (("ann", True), ("root", False)):
+                client.post("/login", data={"user": name, "password": f"{name}-secret"})
+                found = browser.get("/groups/readers")
+                assert ("uthoriz" in (found["membersProblem"] or "")) is denied
+                assert browser.get("/transactions")["transactions"] == []
+                client.post("/logout", data={"csrf": browser.token()})
         with browser_of(view) as client:
             listed = Browser(client).get("/topics")["topics"]
             assert {one["name"]: one["createdBy"] for one in listed}["new"] == "User:root"

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
-from sparklog.cli.commands.serve import has_users
+from sparklog.cli.commands.serve import client_settings, has_users
 from sparklog.cli.main import main, parser_of
 from sparklog.cluster.metadata.image import PartitionState, Topic
 from sparklog.console.cluster_view import RECORD_COLUMNS
@@ -209,6 +209,10 @@ def test_serve_takes_the_port_of_a_console(tmp_path: Path) -> None:
         "acls": ["--config", f"authorizer.class.name={STANDARD_AUTHORIZER}"],
     }
     parsed = {name: parse_serve([*root, *words]) for name, words in given.items()}
+    assert client_settings(parsed["plain"]) == {"security.protocol": "PLAINTEXT"}
+    assert client_settings(parsed["sasl"]) == {
+        "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512",
+    }  # fmt: skip
     assert {name: has_users(job) for name, job in parsed.items()} == {
         "plain": False, "sasl": True, "acls": True,
     }  # fmt: skip

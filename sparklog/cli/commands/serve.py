@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 from sparklog.broker.network.listeners import PORT_MAX
 from sparklog.cli.arguments import Arguments, CommandParser, UsageError, whole_number
@@ -22,6 +22,8 @@ from sparklog.spark.serve.serve import serve_with
 from sparklog.spark.serve.state import MetricsPages
 from sparklog.spark.serve.task_broker import run as run_broker
 
+_PASSWORD_MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+_TRUSTSTORE: Final = "ssl.truststore.location"
 CONSOLE: str = "sparklog.console.command"
 """Loaded by name: the console imports the command line."""
 
@@ -37,6 +39,7 @@ class ServesConsole(Protocol):
         login: bool,
         pages: Callable[[], Mapping[str, str]],
         counters: Mapping[str, Callable[[], Snapshot]],
+        brokers: Mapping[str, str] | None = None,
     ) -> AbstractContextManager[str]:
         """Serve a root on loopback, and lend the address."""
 
@@ -83,7 +86,20 @@ def _console(
     return command.served(
         job.root, port, login=has_users(job), counters=counters,
         pages=lambda: {n: f"{scheme}://{page}" for n, page in pages.by_broker.items()},
+        brokers=client_settings(job),
     )  # fmt: skip
+
+
+def client_settings(job: ServeJob) -> dict[str, str]:
+    """Return a client's settings for the job's first listener, without a login."""
+    settings = {"security.protocol": job.protocol}
+    enabled = job.configs.get("sasl.enabled.mechanisms", "").split(",")
+    mechanisms = [one for one in _PASSWORD_MECHANISMS if one in enabled]
+    if mechanisms:
+        settings["sasl.mechanism"] = mechanisms[0]
+    if _TRUSTSTORE in job.configs:
+        settings[_TRUSTSTORE] = job.configs[_TRUSTSTORE]
+    return settings
 
 
 def has_users(job: ServeJob) -> bool:
