@@ -16,6 +16,7 @@ from sparklog.console import (
     record_pages,
     schema_pages,
     search_page,
+    spark_queries,
     topic_pages,
 )
 from sparklog.console.access_changes import ACCESS_CHANGES
@@ -35,6 +36,7 @@ ALL_PAGES: Final[tuple[PageResource, ...]] = (
     *query_pages.PAGES,
     *schema_pages.PAGES,
     *group_pages.PAGES,
+    *spark_queries.PAGES,
     *operation_pages.PAGES,
     *cluster_pages.PAGES,
     *access_pages.PAGES,

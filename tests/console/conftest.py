@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from sparklog.cluster.log import Log, open_log
 from sparklog.cluster.named_snapshots import create_snapshot
+from sparklog.cluster.publication import StagedPartition, publish
 from sparklog.console.root_view import RootView
 from sparklog.log.schema import HEADERS
 from sparklog.registry.decisions import ParsedOf, RegistryDecision, SchemaCandidate, register
@@ -74,6 +75,9 @@ def filled_root(tmp_path_factory: pytest.TempPathFactory) -> str:
         tidy = KnownJob("tidy", "retain", "0 3 * * *", "UTC", ("--topic", "flights"), True)
         for record in (run, tidy):
             write_history(log, record, patience_s=1.0)
+        written = log.create_topic("written", 1)
+        staged = log.partition("written", 0).stage([pa.record_batch({"value": [b"v"]})])
+        publish(log, "q1", 0, [StagedPartition("written", written.topic_id, 0, (staged,))])
         schemas = SchemaRegistry(RootSchemaLog(log))
         for kind in ("long", "double"):
             content = read_content({"schema": f'"{kind}"'})

@@ -20,6 +20,7 @@ from pyarrow import parquet
 from sparklog.cluster.metadata import changes as registry
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import Record
+from sparklog.cluster.publication import StagedPartition, publish
 from sparklog.console import live_tail
 from sparklog.console.resources import ConsoleRole, PageResource
 from sparklog.console.root_view import RootView
@@ -30,6 +31,7 @@ from sparklog.coordinator.group_records import (
     write_offset_key,
     write_offset_value,
 )
+from sparklog.core.clock import ManualClock
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_topic_id
 from sparklog.spark.schedule.history import JobRun, KnownJob, write_history
 from tests.harness.console_browser import NASTY, Browser
@@ -37,7 +39,8 @@ from tests.harness.console_browser import NASTY, Browser
 Opens = Callable[..., Browser]
 
 PATHS = {"topic": "flights", "partition": "1", "offset": "3", "group": "g", "snapshot": "kept",
-         "subject": "flights-value", "run": "r1", "job": "tidy"}  # fmt: skip
+         "subject": "flights-value", "run": "r1", "job": "tidy",
+         "query": "q1"}  # fmt: skip
 
 
 def path_of(page: PageResource) -> str:
@@ -215,6 +218,47 @@ def test_csv_and_parquet_exports_are_safe_and_exact(root_browser: Opens, filled_
     browser.log.create_topic("bare", 1)
     bare = browser.client.get("/api/v1/topics/bare/export?format=parquet")
     assert parquet.read_table(io.BytesIO(bare.content)).num_rows == 0
+
+
+def test_spark_queries_are_listed_by_their_batches(
+    root_browser: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = root_browser()
+    log = browser.log
+    assert log is not None
+    assert browser.get("/spark-queries")["queries"] == []
+    log.create_topic("out", 2)
+    clock = ManualClock()
+
+    def write(query: str, number: int, rows: tuple[int, ...]) -> None:
+        columns = [pa.record_batch({"value": pa.array([b"v"] * n, pa.binary())}) for n in rows]
+        topic_id = log.topic("out").topic_id
+        staged = [
+            StagedPartition("out", topic_id, at, (log.partition("out", at).stage([one]),))
+            for at, one in enumerate(columns)
+        ]
+        publish(log, query, number, staged, clock=clock)
+        clock.sleep_s(5)
+
+    for number in (*range(40), 47, 300):
+        write("b-query", number, (3,))
+    write("b", 7, (4, 6))
+    second, first = browser.get("/spark-queries")["queries"]
+    assert (first["query"], first["batch"], first["records"], first["rate"]) == ("b", 7, 10, None)
+    assert (second["query"], second["batch"], second["rate"]) == ("b-query", 300, None)
+    write("b-query", 301, (20,))
+    found = browser.get("/spark-queries/b-query")
+    assert (found["batch"], found["records"], found["topics"]) == (301, 20, ["out"])
+    assert found["rate"] == pytest.approx(20 / 10)
+    (row,) = found["partitions"]
+    assert (row["partition"], row["baseOffset"], row["endOffset"]) == (0, 130, 150)
+    write("b", 8, (1,))
+    (row,) = browser.get("/spark-queries/b-query")["partitions"]
+    assert row["recordsSince"] == 1
+    for query in ("gone", "a%20b"):
+        assert "on record" in browser.get(f"/spark-queries/{query}", 404)["message"]
+    assert "b-query" in browser.page("/spark-queries")
+    assert 'hx-get="/spark-queries"' in browser.page("/groups")
 
 
 def test_search_by_key_reports_skipped_segments(root_browser: Opens, filled_root: str) -> None:
