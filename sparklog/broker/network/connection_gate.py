@@ -12,6 +12,8 @@ guesses a thousand times a second would hold up all others.
       Its client tries again
   CONNECTION-GATE-4: one connection that waited begins in a turn of the event loop, so a broker's
       other clients have their turn between two of them
+  CONNECTION-GATE-5: a TLS handshake that costs more than `PLACE_S` takes a place for each. So
+      handshakes with large keys take no larger share of a core
 
 On a listener without logins, a client has proved what it can once its TLS handshake is complete.
 """
@@ -30,6 +32,14 @@ UNPROVED_PER_S: Final = 50.0
 BURST_S: Final = 4.0
 """The connections of this many seconds may begin at once: a restart meets all clients at once."""
 
+PLACE_S: Final = 0.001
+"""The processor time of a TLS handshake for which one place stands."""
+
+
+def no_handshake() -> float:
+    """Return the cost of a handshake without TLS."""
+    return 0.0
+
 
 class ConnectionGate:
     """The gate of one listener. The event loop's only."""
@@ -39,8 +49,13 @@ class ConnectionGate:
         per_s: float = UNPROVED_PER_S,
         burst_s: float = BURST_S,
         waiting_of_address_max: int = OF_ADDRESS_MAX,
+        handshake_s: Callable[[], float] = no_handshake,
     ) -> None:
-        """Let the connections of a burst pass at once."""
+        """Let the connections of a burst pass at once.
+
+        `handshake_s` returns the processor time of a recent TLS handshake, in seconds.
+        """
+        self._handshake_s = handshake_s
         self._budget = TokenBucket(per_s, burst_s, 0.0)
         self._waiting = FairQueue[Callable[[], bool]](of_address_max=waiting_of_address_max)
         self._timer: asyncio.Handle | None = None
@@ -67,7 +82,7 @@ class ConnectionGate:
 
     def proved(self) -> None:
         """Give back the place of a client that has proved who it is."""
-        self._budget.spend(-1, asyncio.get_running_loop().time())
+        self._budget.spend(-self._places(), asyncio.get_running_loop().time())
         if self._timer is not None:
             self._timer.cancel()
             loop = asyncio.get_running_loop()
@@ -89,4 +104,8 @@ class ConnectionGate:
 
     def _begin(self, begin: Callable[[], bool]) -> None:
         if begin():
-            self._budget.spend(1, asyncio.get_running_loop().time())
+            self._budget.spend(self._places(), asyncio.get_running_loop().time())
+
+    def _places(self) -> float:
+        """Return the places that one connection takes."""
+        return max(1.0, self._handshake_s() / PLACE_S)

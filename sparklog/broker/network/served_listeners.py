@@ -10,7 +10,7 @@ from functools import partial
 
 from sparklog.broker.network.broker_client import PeerAccess
 from sparklog.broker.network.client_login import ClientLogin
-from sparklog.broker.network.connection_gate import ConnectionGate
+from sparklog.broker.network.connection_gate import ConnectionGate, no_handshake
 from sparklog.broker.network.listeners import Endpoint, advertised_of, listeners_of
 from sparklog.broker.network.login import ListenerLogin, LoginTools, broker_login
 from sparklog.broker.network.login_checks import LoginChecks
@@ -120,7 +120,8 @@ class BrokerListeners:
         login, tls = self._logins.get(one.name), self._tls.get(one.name)
         passes_limit = one.is_inter_broker and len(self._listeners) > 1
         is_gated = (login is not None or tls is not None) and not passes_limit
-        gate = ConnectionGate() if is_gated else None
+        handshake_s = no_handshake if tls is None else tls.handshake_s
+        gate = ConnectionGate(handshake_s=handshake_s) if is_gated else None
         access = ListenerAccess(
             one.name,
             self._principals[one.name],

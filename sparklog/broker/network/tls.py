@@ -113,6 +113,10 @@ class ListenerTls:
         self._look()
         return self._context
 
+    def handshake_s(self) -> float:
+        """Return the average processor time of the costly part of a handshake, in seconds."""
+        return self._context.handshake_s
+
     def peer_context(self) -> ssl.SSLContext:
         """Return the context for the next connection to another broker."""
         self._look()
@@ -238,7 +242,7 @@ def _changed(path: str) -> int:
         return -1
 
 
-def server_context(files: TlsFiles) -> ssl.SSLContext:
+def server_context(files: TlsFiles) -> AlertingContext:
     """Return a context for clients.
 
     Raises:

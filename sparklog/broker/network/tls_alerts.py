@@ -2,7 +2,7 @@
 
 OpenSSL writes the alert into a buffer. Then asyncio and uvloop close the socket without sending it.
 To the client, a missing certificate would look like a dead broker. The context here sends the
-alert.
+alert. It also measures what handshakes cost.
 """
 
 from __future__ import annotations
@@ -12,19 +12,26 @@ import ssl
 from contextvars import ContextVar
 from typing import Any, Final
 
+from sparklog.core.clock import thread_s
+
 UNEXPECTED_MESSAGE: Final = bytes((0x15, 3, 3, 0, 2, 2, 10))
 """A fatal alert for a client that does not speak TLS: OpenSSL writes none. Source: RFC 5246."""
 handshaking: ContextVar[socket.socket | None] = ContextVar("handshaking", default=None)
 """The socket whose handshake runs in this context."""
+RECENT: Final = 1 / 8
+"""The weight of the newest handshake in the average."""
 
 
 class _AlertingObject(ssl.SSLObject):
     """One connection's TLS."""
 
     outgoing: ssl.MemoryBIO
+    made_by: AlertingContext
+    _has_answered = False
 
     def do_handshake(self) -> None:
         """Go on with the handshake; if it fails, send the alert at once."""
+        began_s = thread_s()
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLSyscallError):
@@ -32,6 +39,10 @@ class _AlertingObject(ssl.SSLObject):
         except ssl.SSLError:
             self._send_alert()
             raise
+        finally:
+            if self.outgoing.pending and not self._has_answered:
+                self._has_answered = True
+                self.made_by.measured(thread_s() - began_s)
 
     def _send_alert(self) -> None:
         client = handshaking.get()
@@ -48,6 +59,13 @@ class AlertingContext(ssl.SSLContext):
     """A context for servers whose clients get the alert of a failed handshake."""
 
     sslobject_class = _AlertingObject
+    handshake_s = 0.0
+    """The processor time of the server's first answer in a handshake, in seconds: an average of
+    recent ones. This answer has the signature, so it is the costly part."""
+
+    def measured(self, cost_s: float) -> None:
+        """Add the processor time of one handshake's first answer."""
+        self.handshake_s += (cost_s - self.handshake_s) * (RECENT if self.handshake_s else 1)
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any,
                  **kwargs: Any) -> ssl.SSLObject:  # fmt: skip
@@ -55,4 +73,5 @@ class AlertingContext(ssl.SSLContext):
         made = super().wrap_bio(incoming, outgoing, *args, **kwargs)
         assert isinstance(made, _AlertingObject)
         made.outgoing = outgoing
+        made.made_by = self
         return made

@@ -9,6 +9,7 @@ from typing import Any
 
 from sparklog.broker.network.connection_gate import (
     BURST_S,
+    PLACE_S,
     UNPROVED_PER_S,
     ConnectionGate,
 )
@@ -122,6 +123,20 @@ def test_others_have_their_turn_between_two_connections() -> None:
             begun.append(clients.begun - burst - 1)
         assert begun[-1] == waiting
         assert all(later - earlier <= 1 for earlier, later in pairwise(begun))
+
+    run(story)
+
+
+def test_a_costly_handshake_takes_several_places() -> None:
+    async def story(clients: Clients) -> None:
+        clients.gate = ConnectionGate(handshake_s=lambda: 5 * PLACE_S)
+        guesses = spawn(clients.guess("mallory", 1000, 20))
+        await asyncio.sleep(15)
+        for _ in range(10):
+            assert await clients.log_in("alice") <= 2 * 5 / UNPROVED_PER_S + 0.002
+        await guesses
+        most = (20 + BURST_S) * UNPROVED_PER_S / 5
+        assert most - 15 <= clients.begun <= most + 1
 
     run(story)
 

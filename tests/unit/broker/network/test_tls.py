@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from sparklog.broker.network.broker_client import TcpNetwork
 from sparklog.broker.network.prometheus import MetricsServer
 from sparklog.broker.network.tls import LOOK_S
-from sparklog.broker.network.tls_alerts import UNEXPECTED_MESSAGE
+from sparklog.broker.network.tls_alerts import UNEXPECTED_MESSAGE, AlertingContext
 from sparklog.broker.runtime.environment import Address, Unreachable
 from sparklog.core.errors import InvalidConfig
 from sparklog.protocol.messages import frames
@@ -138,6 +139,37 @@ def test_a_connection_without_bytes_is_not_accepted_before_others(store: Path) -
         silent.writer.close()
 
     serve(story, {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.location": str(store)})
+
+
+def test_a_context_measures_each_handshake_once(store: Path) -> None:
+    costs_s = []
+
+    class Measured(AlertingContext):
+        def measured(self, cost_s: float) -> None:
+            costs_s.append(cost_s)
+            super().measured(cost_s)
+
+    context, trusting = Measured(ssl.PROTOCOL_TLS_SERVER), client_tls()
+    context.load_cert_chain(store)
+    for _ in range(2):
+        to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+        server = context.wrap_bio(to_server, to_client, server_side=True)
+        client = trusting.wrap_bio(to_client, to_server, server_hostname="127.0.0.1")
+        for side in (server, client, server, client):
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+        server.do_handshake()
+    assert len(costs_s) == 2
+    assert min(costs_s) <= context.handshake_s <= max(costs_s)
+
+
+def test_the_average_of_handshakes_begins_with_the_first() -> None:
+    context = AlertingContext(ssl.PROTOCOL_TLS_SERVER)
+    assert context.handshake_s == 0.0
+    context.measured(0.25)
+    assert context.handshake_s == 0.25
+    context.measured(0.375)
+    assert context.handshake_s == 0.265625
 
 
 def test_a_client_with_tls_on_a_plain_port_is_named(caplog: pytest.LogCaptureFixture) -> None:
