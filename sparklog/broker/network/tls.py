@@ -41,6 +41,12 @@ logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 """The time between two looks at the files."""
+GROUPS_CHEAP_SINCE: Final = (3, 5)
+"""The version of OpenSSL that dropped the largest groups of the key exchange from its defaults."""
+CHEAP_GROUP: Final = "prime256v1"
+"""The group that older versions use: each client of TLS 1.3 has it. By default a client could ask
+for ffdhe8192, which takes 147 ms. Python before 3.15 can allow one group or all. Source: RFC 8446.
+"""
 _LOCATIONS: Final = ("ssl.keystore.location", "ssl.truststore.location")
 _WITH_REFERENCES: Final = (
     "ssl.key.password",
@@ -258,6 +264,8 @@ def server_context(files: TlsFiles) -> AlertingContext:
                 "none of the cipher suites is known, or all are for TLS 1.3, where they are fixed. "
                 f"ssl.cipher.suites={','.join(files.ciphers)}"
             ) from None
+    if ssl.OPENSSL_VERSION_INFO < GROUPS_CHEAP_SINCE:
+        context.set_ecdh_curve(CHEAP_GROUP)
     load_identity(context, files.identity, "broker")
     context.verify_mode = _AUTH[files.client_auth]
     if context.verify_mode is not ssl.CERT_NONE:

@@ -12,7 +12,7 @@ import pytest
 
 from sparklog.broker.network.broker_client import TcpNetwork
 from sparklog.broker.network.prometheus import MetricsServer
-from sparklog.broker.network.tls import LOOK_S
+from sparklog.broker.network.tls import GROUPS_CHEAP_SINCE, LOOK_S
 from sparklog.broker.network.tls_alerts import UNEXPECTED_MESSAGE, AlertingContext
 from sparklog.broker.runtime.environment import Address, Unreachable
 from sparklog.core.errors import InvalidConfig
@@ -137,6 +137,28 @@ def test_a_connection_without_bytes_is_not_accepted_before_others(store: Path) -
         assert (await silent.reader.read()) == UNEXPECTED_MESSAGE
         peer.writer.close()
         silent.writer.close()
+
+    serve(story, {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.location": str(store)})
+
+
+def test_a_listener_exchanges_keys_in_groups_that_are_cheap(
+    store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(secured: Secured) -> None:
+        at = secured.at("SSL")
+        for group in ("prime256v1", ""):
+            context = client_tls()
+            if group:
+                context.set_ecdh_curve(group)
+            peer = await Peer.connect(at, context)
+            await peer.ask(metadata())
+            peer.writer.close()
+        context = client_tls()
+        context.set_ecdh_curve("secp521r1")
+        if ssl.OPENSSL_VERSION_INFO < GROUPS_CHEAP_SINCE:
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                await Peer.connect(at, context)
+            assert "NO_SUITABLE_KEY_SHARE" in caplog.text
 
     serve(story, {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.location": str(store)})
 
