@@ -120,7 +120,7 @@ class ListenerTls:
         return self._context
 
     def handshake_s(self) -> float:
-        """Return the average processor time of the costly part of a handshake, in seconds."""
+        """Return the average processor time of a recent handshake, in seconds."""
         return self._context.handshake_s
 
     def peer_context(self) -> ssl.SSLContext:

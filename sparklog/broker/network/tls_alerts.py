@@ -27,7 +27,7 @@ class _AlertingObject(ssl.SSLObject):
 
     outgoing: ssl.MemoryBIO
     made_by: AlertingContext
-    _has_answered = False
+    _has_begun = False
 
     def do_handshake(self) -> None:
         """Go on with the handshake; if it fails, send the alert at once."""
@@ -40,9 +40,8 @@ class _AlertingObject(ssl.SSLObject):
             self._send_alert()
             raise
         finally:
-            if self.outgoing.pending and not self._has_answered:
-                self._has_answered = True
-                self.made_by.measured(thread_s() - began_s)
+            self.made_by.measured(thread_s() - began_s, begins=not self._has_begun)
+            self._has_begun = True
 
     def _send_alert(self) -> None:
         client = handshaking.get()
@@ -60,12 +59,14 @@ class AlertingContext(ssl.SSLContext):
 
     sslobject_class = _AlertingObject
     handshake_s = 0.0
-    """The processor time of the server's first answer in a handshake, in seconds: an average of
-    recent ones. This answer has the signature, so it is the costly part."""
+    """The processor time of a handshake in seconds: an average of recent ones."""
 
-    def measured(self, cost_s: float) -> None:
-        """Add the processor time of one handshake's first answer."""
-        self.handshake_s += (cost_s - self.handshake_s) * (RECENT if self.handshake_s else 1)
+    def measured(self, cost_s: float, *, begins: bool) -> None:
+        """Add the processor time of one step, which `begins` a handshake or goes on with it.
+
+        A handshake counts from its first step, because a client may end it before the last.
+        """
+        self.handshake_s += (cost_s - (self.handshake_s if begins else 0.0)) * RECENT
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any,
                  **kwargs: Any) -> ssl.SSLObject:  # fmt: skip
