@@ -6,10 +6,10 @@ The controller's part is played by the test: it seals, fences and elects with th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -49,11 +49,23 @@ from sparklog.protocol.records.record_batch import BatchSettings, Codec, decode,
 from sparklog.testing.virtual_loop import Process
 from tests.harness.broker_world import World
 
+Result = TypeVar("Result")
 TOPIC = "events"
 TOPIC_ID = "Zm9vYmFyYmF6cXV4cXV1eA"
 ACKS_ALL = -1
 CONSUMED_WITHIN_S = 120.0
 """Virtual seconds within which a test's log is read to its end."""
+
+
+async def answered(process: Process, work: Coroutine[Any, Any, Result]) -> Result:
+    """Run a request in a process, as over a connection that breaks if the process is killed."""
+    answering = process.spawn(work)
+    broken = asyncio.get_running_loop().create_future()
+    process.when_killed(lambda: None if broken.done() else broken.set_result(None))
+    await asyncio.wait([answering, broken], return_when=asyncio.FIRST_COMPLETED)
+    if not answering.done() or answering.cancelled():
+        raise ConnectionResetError("the broker was killed")
+    return answering.result()
 
 
 class SharedMetadata:
@@ -217,10 +229,10 @@ class ReplicaCluster:
     async def produce(
         self, where: PartitionId, data: bytes, acks: int = ACKS_ALL, timeout_ms: int = 30_000
     ) -> ProduceResult:
-        """Send one batch to the leader, as a client's connection would."""
+        """Send one batch to the leader. Raises ConnectionResetError if it is killed meanwhile."""
         broker = self.leader(where)
         work = broker.replicas.produce_service.produce({where: data}, acks, timeout_ms)
-        return (await broker.process.spawn(work))[where]
+        return (await answered(broker.process, work))[where]
 
     async def produced(self, where: PartitionId, data: bytes, acks: int = ACKS_ALL) -> int:
         """Send one batch until it is taken; return its base offset."""
@@ -243,7 +255,7 @@ class ReplicaCluster:
             isolation=options.pop("isolation", 0),
             partitions={where: FetchPosition(offset, 1 << 20, **options)},
         )
-        return (await broker.process.spawn(broker.replicas.fetch_service.fetch(spec)))[where]
+        return (await answered(broker.process, broker.replicas.fetch_service.fetch(spec)))[where]
 
     async def consumed(self, where: PartitionId) -> dict[int, bytes]:
         """Return every committed record's value by offset, as a consumer reads from the start."""

@@ -224,7 +224,7 @@ def test_commits_are_there_once_and_in_order_after_any_death(seed: int) -> None:
             while True:
                 try:
                     result = await asyncio.wait_for(cluster.produce(where, data, -1, 3_000), 5)
-                except (TimeoutError, KeyError, asyncio.CancelledError):
+                except (TimeoutError, KeyError, ConnectionResetError):
                     await asyncio.sleep(0.1)
                     continue
                 if isinstance(result, ProducedPartition):
