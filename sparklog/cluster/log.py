@@ -35,6 +35,7 @@ from sparklog.log.partition.partition_log import LogConfig, PartitionLog
 from sparklog.security.acls import AclBinding, AclFilter, check_binding
 from sparklog.security.sasl.credentials import ITERATIONS_MIN, ScramMechanism, new_credential
 from sparklog.store.base import ObjectNotFound, ObjectStore
+from sparklog.store.kept_ends import KeptEnds
 from sparklog.store.open import open_store
 
 _CODEC_OF = {
@@ -63,7 +64,7 @@ def log_config(configs: Mapping[str, str]) -> LogConfig:
     )
 
 
-READ_THREADS = 8
+READ_THREADS = 16
 LOST_RACES_MAX = 1000
 
 Decision = Callable[[MetadataImage], list[Record]]
@@ -117,8 +118,15 @@ class Log(Closeable):
         callers; see `PartitionLog.probe`.
         """
         with self._lock:
-            image = self._image if self._image is not None else self._newest_snapshot()
-            view = self._metadata.probe() if probing else self._metadata.view()
+            ends = KeptEnds(self.store)
+            newest = None if self._image is not None else self._pool.submit(self._newest_snapshot)
+            view = self._metadata.probe() if probing else self._metadata.view(through=ends)
+            image = self._image
+            if newest is not None:
+                image, self._snapshot_end = newest.result()
+            image = MetadataImage() if image is None else image
+            if image.end_offset > view.end_offset and newest is not None:
+                view = self._metadata.view(through=ends)  # the snapshot was listed later
             if image.end_offset > view.end_offset:
                 raise DataCorrupt(
                     "the metadata log ends before its snapshot: objects at its end are gone; run "
@@ -126,7 +134,7 @@ class Log(Closeable):
                     f"partition={view.layout.folder}"
                 )
             for batch in self._metadata.read(
-                image.end_offset, view.end_offset, ("value",), view=view
+                image.end_offset, view.end_offset, ("value",), view=view, through=ends
             ):
                 image = image.read_on(batch)
             self._image = image
@@ -408,7 +416,8 @@ class Log(Closeable):
         self.store.put(key, snapshot.encode(image))
         self._snapshot_end = image.end_offset
 
-    def _newest_snapshot(self) -> MetadataImage:
+    def _newest_snapshot(self) -> tuple[MetadataImage | None, int]:
+        """Return the image of the newest snapshot and its end, or None and 0."""
         layout = self._metadata.layout
         ends = [layout.snapshot_end(i.key) for i in self.store.list(layout.snapshot_prefix)]
         for end in sorted((e for e in ends if e is not None), reverse=True):
@@ -417,9 +426,8 @@ class Log(Closeable):
             except ObjectNotFound:
                 continue
             if image is not None:
-                self._snapshot_end = end
-                return image
-        return MetadataImage()
+                return image, end
+        return None, 0
 
 
 open_log = Log.open

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
 from sparklog.core.errors import OutcomeUnknown
@@ -51,6 +52,18 @@ class ListAfter:
 
     prefix: str
     start_after: str
+    keys_max: int | None = None
+    """The asker uses no more of the first keys, so a store may list fewer pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Send several reads at once. Answer: theirs, in order; each may show another moment.
+
+    Only the last one may be of several ranges.
+    """
+
+    reads: tuple[GetMany | ListAfter, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +80,7 @@ class Work:
     function: Callable[[], object]
 
 
-Effect = GetMany | Put | ListAfter | Delete | Work
+Effect = GetMany | Put | ListAfter | Together | Delete | Work
 Answer = list[bytes | None] | PutOutcome | list[ObjectInfo] | object | None
 Result = TypeVar("Result")
 Program = Generator[Effect, Any, Result]
@@ -131,8 +144,15 @@ def perform(effect: Effect, store: ObjectStore, pool: Executor | None = None) ->
             return list(pool.map(lambda r: _read(store, r), ranges))
         case Put(key, data, _):
             return store.put_if_absent(key, data)
-        case ListAfter(prefix, start_after):
-            return list(store.list(prefix, start_after))
+        case ListAfter(prefix, start_after, keys_max):
+            return list(islice(store.list(prefix, start_after), keys_max))
+        case Together(reads):
+            if pool is None:
+                return [perform(one, store) for one in reads]
+            *others, last = reads
+            sent = [pool.submit(perform, one, store) for one in others]
+            answer = perform(last, store, pool)
+            return [*(one.result() for one in sent), answer]
         case Delete(key):
             store.delete(key)
             return None

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from sparklog.core.errors import InvalidRequest
 from sparklog.core.types import TopicPartition
+from sparklog.log.numpy_arrays import binary_scalar
 from sparklog.log.partition.read_committed import TransactionOutcomes
 from sparklog.spark.source.readable_partition import ReadablePartition
 from sparklog.sql.columns import SCHEMA, stored_columns
@@ -18,6 +19,7 @@ from sparklog.sql.filters import Among, Condition
 from sparklog.sql.record_scan import PartitionScan
 from sparklog.sql.scan_plan import plan_partition
 from sparklog.sql.topics import PRESENT, TopicReader
+from sparklog.store.kept_ends import KeptEnds
 
 COLUMNS = tuple(stored_columns(SCHEMA.names))
 """Of the record that is returned."""
@@ -42,10 +44,11 @@ def newest_record(
     if topics.log is None:
         raise InvalidRequest("a look-up by key reads the storage; give the root")
     chosen = key if partition is None else partition
-    ((place, state),) = topics.states(topic, PRESENT, chosen).items()
+    ends = KeptEnds(topics.log.store)
+    ((place, state),) = topics.states(topic, PRESENT, chosen, ends).items()
     found = _unflushed(topics, place, state, key)
     if found is None:
-        found = _flushed(topics, place, state, key)
+        found = _flushed(topics, place, state, key, ends)
     return None if found is None else (place, found)
 
 
@@ -62,13 +65,17 @@ def _unflushed(
 
 
 def _flushed(
-    topics: TopicReader, place: TopicPartition, state: ReadablePartition, key: bytes
+    topics: TopicReader,
+    place: TopicPartition,
+    state: ReadablePartition,
+    key: bytes,
+    ends: KeptEnds,
 ) -> pa.RecordBatch | None:
     log = topics.log
     assert log is not None, "the caller has a log"
     partition = log.partition(place.topic, place.partition)
     hidden = bool(state.aborted) or state.stored_end < state.view.end_offset
-    found = partition.find(key, COLUMNS, newest_only=not hidden, view=state.view)
+    found = partition.find(key, COLUMNS, newest_only=not hidden, view=state.view, through=ends)
     if not found.rows:
         return None
     if not hidden:
@@ -77,11 +84,14 @@ def _flushed(
     outcomes = TransactionOutcomes(state.stored_end, state.aborted)
     offsets = [offset.as_py() for rows in found.records for offset in rows.column("offset")]
     for offset in reversed(offsets):
-        for rows in partition.read(offset, offset + 1, COLUMNS, view=state.view, outcomes=outcomes):
+        one = partition.read(
+            offset, offset + 1, COLUMNS, view=state.view, outcomes=outcomes, through=ends
+        )
+        for rows in one:
             if rows.num_rows:
                 return rows
     return None
 
 
 def _hits(rows: pa.RecordBatch, key: bytes) -> pa.RecordBatch:
-    return rows.filter(pc.equal(rows.column("key"), pa.scalar(key, pa.binary())).fill_null(False))
+    return rows.filter(pc.equal(rows.column("key"), binary_scalar(key)))

@@ -30,6 +30,7 @@ from sparklog.spark.source.partition_states import PartitionLookup, PartitionSta
 from sparklog.spark.source.readable_partition import ReadablePartition
 from sparklog.spark.source.selection import Assign, OfKey, Selection, Subscribe
 from sparklog.sql.databases import Databases
+from sparklog.store.kept_ends import KeptEnds
 
 if TYPE_CHECKING:
     from sparklog.client.security import SecuritySettings
@@ -69,8 +70,16 @@ class TopicReader(Protocol):
     def names(self) -> list[str]:
         """Return the names of all topics, sorted."""
 
-    def states(self, topic: str, moment: Moment, chosen: Chosen = None) -> States:
+    def states(
+        self,
+        topic: str,
+        moment: Moment,
+        chosen: Chosen = None,
+        through: KeptEnds | None = None,
+    ) -> States:
         """Return what each partition of a topic holds, or the chosen one.
+
+        A look-up by key passes the store that keeps what it reads, `through`.
 
         Raises:
             UnknownTopicOrPartition: no such topic or partition. ResourceNotFound: no such snapshot.
@@ -170,7 +179,13 @@ class RootTopics(Closeable):
         """Return the names of all topics, sorted."""
         return sorted(self._log.topics())
 
-    def states(self, topic: str, moment: Moment, chosen: Chosen = None) -> States:
+    def states(
+        self,
+        topic: str,
+        moment: Moment,
+        chosen: Chosen = None,
+        through: KeptEnds | None = None,
+    ) -> States:
         """Return what each partition of a topic holds. Raises as `TopicReader.states`."""
         leaders = None
         if self._includes_unflushed and moment.snapshot is None:
@@ -185,6 +200,7 @@ class RootTopics(Closeable):
                 leaders,
                 committed_only=self.committed_only,
                 pinned=moment.snapshot,
+                through=through,
             ).take()
             if moment.timestamp_ms is None:
                 return dict(found.views)
@@ -259,7 +275,13 @@ class BrokerTopics(Closeable):
         """Return the names of all topics, sorted. Raises Unavailable."""
         return self._admin.topic_names()
 
-    def states(self, topic: str, moment: Moment, chosen: Chosen = None) -> States:
+    def states(
+        self,
+        topic: str,
+        moment: Moment,
+        chosen: Chosen = None,
+        through: KeptEnds | None = None,
+    ) -> States:
         """Return what each partition of a topic holds. Raises as `TopicReader.states`."""
         from sparklog.client.values import EARLIEST, LATEST  # noqa: PLC0415 - likewise
 

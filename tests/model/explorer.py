@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from sparklog.core.errors import SparklogError
-from sparklog.log.effects import Delete, Effect, GetMany, ListAfter, Put, Work
+from sparklog.log.effects import Delete, Effect, GetMany, ListAfter, Put, Together, Work
 from sparklog.store.base import ObjectInfo, PutOutcome
 
 TORN = b"torn"
@@ -105,7 +105,7 @@ class Explorer:
 
     def _rerun(self, actor: int, history: History) -> Standing:
         reports: list[Any] = []
-        protocol = self.actors[actor].start(reports.append)
+        protocol = _in_every_order(self.actors[actor].start(reports.append))
         try:
             effect = next(protocol)
             for answer in history:
@@ -196,6 +196,28 @@ class Explorer:
         if state.late_puts:
             late = tuple(sorted({*state.late, (key, data)}))
             yield replace(unknown, late=late, late_puts=state.late_puts - 1)
+
+
+def _in_every_order(
+    protocol: Generator[Effect | AnyOf, Any, Any],
+) -> Generator[Effect | AnyOf, Any, Any]:
+    """Run a protocol whose reads at once are answered one after the other, in any order."""
+    answer: Any = None
+    try:
+        while True:
+            effect = protocol.send(answer)
+            if isinstance(effect, Together):
+                waiting = list(enumerate(effect.reads))
+                answers: dict[int, Any] = {}
+                while waiting:
+                    index, given = yield AnyOf(tuple(read for _, read in waiting))
+                    number, _ = waiting.pop(index)
+                    answers[number] = list(given)
+                answer = [answers[number] for number in sorted(answers)]
+            else:
+                answer = yield effect
+    except StopIteration as end:
+        return end.value
 
 
 def _answered(state: State, actor: int, answer: Any, step: State | None = None) -> State:

@@ -18,7 +18,7 @@ from sparklog.log.effects import Program, create, delete, run
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.change import absorb_tail, change, raise_log_start, with_tail
 from sparklog.log.manifest.manifest import REWRITTEN_NONCE, Entry, Manifest
-from sparklog.log.manifest.refresh import read_segment, refresh
+from sparklog.log.manifest.refresh import read_segment, readable_at_once, refresh
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.append import AppendResult, Candidate, append
 from sparklog.log.segment.builder import SegmentBuilder
@@ -155,6 +155,23 @@ def reader(view: PartitionView = COLD) -> Actor:
         done((yield from refresh(view)))
 
     return Actor("reader", start)
+
+
+def reader_at_once(name: str = "reader", view: PartitionView = COLD) -> Actor:
+    """Appends, and reads with several requests under way: the view has at least that append."""
+
+    def start(done: Callable[[Any], None]) -> Program[None]:
+        nonce = f"{name}0"
+        seen, got = yield from append(view, Candidate(draft(nonce), None))
+        done((nonce, got))
+        assert got is not None
+        found = yield from readable_at_once(view)
+        assert found.damage is None, f"damage in a whole log: {found.damage}"
+        assert found.end_offset >= got.end_offset, f"the reader misses an append: {got}"
+        done(found)
+        done((yield from readable_at_once(seen)))
+
+    return Actor(name, start)
 
 
 def log_of(view: PartitionView, store: MemoryStore) -> dict[int, str]:

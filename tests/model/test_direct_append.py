@@ -16,7 +16,16 @@ from sparklog.log.partition.append import Candidate
 from sparklog.log.segment.segment import CommitKey
 from tests.model.broken import skip_the_confirming_look
 from tests.model.explorer import Actor, Explorer, State
-from tests.model.log_actors import Checker, absorber, explore, merger, reader, trimmer, writer
+from tests.model.log_actors import (
+    Checker,
+    absorber,
+    explore,
+    merger,
+    reader,
+    reader_at_once,
+    trimmer,
+    writer,
+)
 
 CASES: dict[str, tuple[list[Actor], dict[str, int]]] = {
     "two writers, two appends each": ([writer("a", 2), writer("b", 2)], {}),
@@ -46,6 +55,17 @@ CASES: dict[str, tuple[list[Actor], dict[str, int]]] = {
         [writer("a", 1), merger(), reader()],
         {"crashes": 1},
     ),
+    "a reader with requests at once beside a merge": ([reader_at_once(), merger()], {}),
+    "a reader with requests at once beside a trim": ([reader_at_once(), trimmer()], {}),
+    "a reader with requests at once beside an absorber": ([reader_at_once(), absorber()], {}),
+    "a reader with requests at once, a writer and a trim": (
+        [reader_at_once(), writer("b", 1), trimmer()],
+        {},
+    ),
+    "a reader with requests at once and two who change the manifest": (
+        [reader_at_once(), absorber(), absorber("9" * 32)],
+        {},
+    ),
     "one commit key, two writers": (
         [writer("a", 1, key=CommitKey("q", 7)), writer("b", 1, key=CommitKey("q", 7))],
         {"lost_replies": 1, "crashes": 1},
@@ -61,7 +81,11 @@ CASES: dict[str, tuple[list[Actor], dict[str, int]]] = {
 }
 
 
-SLOW = {"three writers and a merge"}
+SLOW = {
+    "three writers and a merge",
+    "a reader with requests at once, a writer and a trim",
+    "a reader with requests at once and two who change the manifest",
+}
 
 
 @pytest.mark.parametrize(

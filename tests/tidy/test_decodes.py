@@ -48,6 +48,7 @@ BOUNDS: Final = {
     "sparklog/spark/materialize/schemas.py": "`avro_limits`, as for Avro without ids",
     "sparklog/spark/pipeline/debezium.py": "size and depth of `json_text`",
     "sparklog/spark/schedule/file.py": "the operator's own schedule",
+    "sparklog/store/s3_connection.py": "the installed library's own files",
 }
 RUNS_ITS_OWN: Final = {
     "sparklog/spark/jobs/low_priority.py": "the function that its own driver packed, as Spark does",

@@ -34,6 +34,7 @@ from sparklog.log.effects import (
     Program,
     Put,
     Range,
+    Together,
     Work,
     run_async,
 )
@@ -190,6 +191,8 @@ class ThreadedStore:
                 return list(await asyncio.gather(*map(self._range, ranges)))
             case ListAfter(prefix, start_after):
                 return await self.list(prefix, start_after)
+            case Together(reads):
+                return list(await asyncio.gather(*map(self._perform, reads)))
             case Delete(key):
                 await self.delete(key)
                 return None

@@ -8,8 +8,7 @@ listing. Their view may be slightly old, and its tail may belong to a manifest t
 replaced. Use it to decide that there is no work; refresh it before you change anything. Any view,
 including this one, is a valid start for `refresh`.
 
-`read_whole` reads small objects whole, for logs such as the metadata log. Readers of much data
-read ranges instead (`segment_reader`, `column_reader`).
+`readable_at_once` does the same as `readable` with several requests under way, for threads.
 """
 
 from __future__ import annotations
@@ -17,15 +16,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-import pyarrow as pa
-
 from sparklog.core.errors import DataCorrupt, TopicDeleted
-from sparklog.log.effects import Program, Range, get, get_many, list_after
+from sparklog.log.effects import (
+    GetMany,
+    ListAfter,
+    Program,
+    Range,
+    Together,
+    get,
+    get_many,
+    list_after,
+)
 from sparklog.log.layout import ChainPosition, PartitionLayout
 from sparklog.log.manifest import manifest as manifests
-from sparklog.log.manifest.manifest import Entry, Manifest
+from sparklog.log.manifest.manifest import Manifest
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.segment import column_reader
 from sparklog.log.segment.file import TRAILER_BYTES, footer_metadata, footer_start
 from sparklog.log.segment.footer import from_metadata
 from sparklog.log.segment.segment import Segment
@@ -37,6 +42,8 @@ REFRESH_ROUNDS_MAX = 16
 PROBES_MAX = 8
 """Segments found one after the other before a listing becomes cheaper."""
 NAMES_READ_AT_ONCE = 64
+LISTED_EARLY_MAX = 1000
+"""Names of the log that are listed beside those of manifests: one request."""
 
 
 def read_segment(
@@ -75,7 +82,7 @@ def read_stored(
         DataCorrupt: an object is damaged.
     """
     keys = [layout.key(name) for name in names]
-    tails = yield from get_many(tuple(Range(key, -FOOTER_READ_BYTES) for key in keys))
+    tails = yield from get_many(_ends_of(keys))
     found: list[tuple[Segment, int] | None] = []
     for key, tail in zip(keys, tails, strict=True):
         known = len(tail) if tail is not None and len(tail) < FOOTER_READ_BYTES else None
@@ -113,16 +120,19 @@ def _size_from_index(segment: Segment, footer_bytes: int) -> int:
     return stream_end + 8 + footer_bytes
 
 
-def refresh(view: PartitionView, *, over_manifests: bool = False) -> Program[PartitionView]:
-    """Return the partition as it is now. One listing of the log and one of manifests when idle.
+def refresh(
+    view: PartitionView, *, over_manifests: bool = False, at_once: bool = False
+) -> Program[PartitionView]:
+    """Return the partition as it is now. One listing of the log and two of manifests when idle.
 
-    `over_manifests` skips newer manifests that cannot be read: for repair only.
+    `over_manifests` skips newer manifests that cannot be read: for repair only. With `at_once` it
+    looks as `readable_at_once` does.
 
     Raises:
         DataCorrupt: a segment of the tail is damaged, the chain has a hole, or the newest manifest
             cannot be read. The log beyond is unknown, so no writer may append there.
     """
-    view = yield from readable(view)
+    view = yield from (readable_at_once if at_once else readable)(view)
     if view.damage is not None and not (over_manifests and view.damage is view.manifest_damage):
         raise view.damage
     return view
@@ -150,6 +160,53 @@ def readable(view: PartitionView) -> Program[PartitionView]:
         "the manifest kept changing while the tail was read; is a job rewriting in a loop? "
         f"partition={view.layout.folder}"
     )
+
+
+def readable_at_once(view: PartitionView) -> Program[PartitionView]:
+    """Return what `readable` does, in two steps for a log without a new manifest; in `run` only.
+
+    Both listings are one step, and the tail's footers and the second look for a manifest another.
+    If that does not give the whole log, `readable` follows. Cost: as `readable`, and a listing more
+    where a manifest is new and the first listing may be older than it.
+    """
+    known = view if view.damage is None else replace(view, damage=None)
+    view, listed = yield from _listed_at_once(known)
+    positions = positions_from(view, listed)
+    if len(positions) > NAMES_READ_AT_ONCE:
+        return (yield from readable(view))
+    keys = [view.layout.key(view.layout.chain_name(*position)) for position in sorted(positions)]
+    manifests_again, ends = yield Together((_manifests_after(view), GetMany(_ends_of(keys))))
+    if _versions(view.layout, manifests_again):
+        return (yield from readable(view))
+    longer = yield from _followed(view, positions, ends)
+    if longer.damage is not None or _beyond(longer, listed):
+        return (yield from readable(view))
+    return _with_damage(longer, None)
+
+
+def _listed_at_once(view: PartitionView) -> Program[tuple[PartitionView, Sequence[ObjectInfo]]]:
+    """Return the view from the newest manifest on, and the log as it was then or later."""
+    early = ListAfter(view.layout.chain_prefix, _last_known(view), LISTED_EARLY_MAX)
+    manifests_listed, listed = yield Together((_manifests_after(view), early))
+    versions = _versions(view.layout, manifests_listed)
+    whole = len(listed) < LISTED_EARLY_MAX
+    if versions:
+        view = _existing((yield from at_newest(view, versions)))
+        whole = whole and _shows_end(view, listed)
+    return view, listed if whole else (yield from _listed_after(view))
+
+
+def _shows_end(view: PartitionView, listed: Iterable[ObjectInfo]) -> bool:
+    """Return True if all that the view's manifest names was there when the log was listed.
+
+    A listing from before that does not show which name at the manifest's end is free.
+    """
+    manifest = view.manifest
+    if manifest.generation or not manifest.entries:
+        return not manifest.end_offset and not manifest.generation
+    last = manifest.entries[-1]
+    key = view.layout.key(last.object)
+    return last.end_offset == manifest.end_offset and any(info.key == key for info in listed)
 
 
 def _beyond(view: PartitionView, listed: Iterable[ObjectInfo]) -> str | None:
@@ -226,23 +283,34 @@ def newer_manifest(view: PartitionView) -> Program[tuple[PartitionView, bool]]:
         TopicDeleted: the newest manifest says so.
     """
     view, moved = yield from look_for_manifest(view)
+    return _existing(view), moved
+
+
+def _existing(view: PartitionView) -> PartitionView:
     if view.manifest.deleted:
         raise TopicDeleted(
             "the topic was deleted; one of the same name is another topic, so look it up again. "
             f"topic={view.layout.topic} topic_id={view.layout.topic_id}"
         )
-    return view, moved
+    return view
 
 
 def look_for_manifest(view: PartitionView) -> Program[tuple[PartitionView, bool]]:
     """Look for a newer manifest, even the last one of a deleted topic; see `newer_manifest`."""
-    layout = view.layout
-    after = layout.key(layout.manifest_name(view.manifest_name_version))
-    listed = yield from list_after(layout.manifest_prefix, after)
-    versions = [v for info in listed if (v := layout.manifest_version(info.key)) is not None]
+    versions = _versions(view.layout, (yield _manifests_after(view)))
     if not versions:
         return view, False
     return (yield from at_newest(view, versions)), True
+
+
+def _manifests_after(view: PartitionView) -> ListAfter:
+    layout = view.layout
+    after = layout.key(layout.manifest_name(view.manifest_name_version))
+    return ListAfter(layout.manifest_prefix, after)
+
+
+def _versions(layout: PartitionLayout, listed: Iterable[ObjectInfo]) -> list[int]:
+    return [v for info in listed if (v := layout.manifest_version(info.key)) is not None]
 
 
 def at_newest(view: PartitionView, versions: Sequence[int]) -> Program[PartitionView]:
@@ -307,11 +375,14 @@ def follow_chain(view: PartitionView) -> Program[PartitionView]:
 
 def _listed_after(view: PartitionView) -> Program[Sequence[ObjectInfo]]:
     """Return the objects of the log at and after the view's end, and rewritten ones from there."""
-    layout = view.layout
+    return (yield from list_after(view.layout.chain_prefix, _last_known(view)))
+
+
+def _last_known(view: PartitionView) -> str:
+    """Return a key before those of objects at the view's end, or ''."""
     end = view.end_offset
     # At one offset '-' (rewritten) sorts before '.', and that before '~' (after fences).
-    after = layout.key(layout.chain_name(end - 1)) if end else ""
-    return (yield from list_after(layout.chain_prefix, after))
+    return view.layout.key(view.layout.chain_name(end - 1)) if end else ""
 
 
 def positions_from(view: PartitionView, listed: Iterable[ObjectInfo]) -> dict[ChainPosition, int]:
@@ -337,15 +408,25 @@ def follow_names(view: PartitionView, listed: Sequence[ObjectInfo]) -> Program[P
     return view
 
 
-def _followed(view: PartitionView, sizes: Mapping[ChainPosition, int]) -> Program[PartitionView]:
-    """Extend the view as `follow_names` does, as far as objects can be read."""
+def _ends_of(keys: Iterable[str]) -> tuple[Range, ...]:
+    return tuple(Range(key, -FOOTER_READ_BYTES) for key in keys)
+
+
+def _followed(
+    view: PartitionView,
+    sizes: Mapping[ChainPosition, int],
+    ends: Sequence[bytes | None] | None = None,
+) -> Program[PartitionView]:
+    """Extend the view as `follow_names` does, as far as objects can be read.
+
+    `ends` are those of all the objects, in order, if the caller has read them.
+    """
     layout = view.layout
     positions = sorted(sizes)
     for at in range(0, len(positions), NAMES_READ_AT_ONCE):
         some = positions[at : at + NAMES_READ_AT_ONCE]
         keys = [layout.key(layout.chain_name(*position)) for position in some]
-        column_reader = tuple(Range(key, -FOOTER_READ_BYTES) for key in keys)
-        tails = yield from get_many(column_reader)
+        tails = (yield from get_many(_ends_of(keys))) if ends is None else ends
         for position, key, tail in zip(some, keys, tails, strict=True):
             if position != view.position:
                 continue
@@ -380,51 +461,10 @@ def quick_refresh_at(
 
     Cost: a GET for the manifest, and one for each segment of the tail.
     """
-    versions = [v for info in listed if (v := layout.manifest_version(info.key)) is not None]
-    view = yield from at_newest(PartitionView(layout), versions)
+    view = yield from at_newest(PartitionView(layout), _versions(layout, listed))
     if view.manifest.deleted:
         return None
     try:
         return (yield from follow_names(view, listed))
     except DataCorrupt:
         return None
-
-
-OBJECTS_READ_AT_ONCE = 64
-
-
-def read_whole(
-    view: PartitionView, base_offset: int, end_offset: int, columns: Sequence[str]
-) -> Program[list[pa.RecordBatch]]:
-    """Return the records of [base_offset, end_offset), in order. One request per object.
-
-    Raises:
-        DataCorrupt: an object is missing or damaged.
-    """
-    entries = view.covering(base_offset, end_offset)
-    found: list[pa.RecordBatch] = []
-    for at in range(0, len(entries), OBJECTS_READ_AT_ONCE):
-        some = entries[at : at + OBJECTS_READ_AT_ONCE]
-        wanted = tuple(Range(view.layout.key(e.object)) for e in some)
-        objects = yield from get_many(wanted)
-        for entry, data in zip(some, objects, strict=True):
-            found += _records(view, entry, data, base_offset, end_offset, columns)
-    return found
-
-
-def _records(
-    view: PartitionView,
-    entry: Entry,
-    data: bytes | None,
-    base_offset: int,
-    end_offset: int,
-    columns: Sequence[str],
-) -> list[pa.RecordBatch]:
-    key = view.layout.key(entry.object)
-    if data is None:
-        raise DataCorrupt(f"object is missing though the log names it; run verify. object={key}")
-    footer = data[footer_start(data, len(data), key) :]
-    segment = from_metadata(footer_metadata(footer, key), view.layout, key)
-    low, high = max(base_offset, entry.base_offset), min(end_offset, entry.end_offset)
-    pieces = column_reader.pieces(key, segment, entry.base_offset, low, high, columns)
-    return [batch for p in pieces for batch in column_reader.decode(p, [(0, data)], columns)]

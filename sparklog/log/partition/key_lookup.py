@@ -20,14 +20,20 @@ from sparklog.log.effects import Range, get_many, run
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.manifest import Entry
 from sparklog.log.manifest.view import PartitionView
+from sparklog.log.numpy_arrays import binary_scalar
 from sparklog.log.partition.segment_reader import Region, SegmentReader
 from sparklog.log.segment.key_index import KeyIndex, hashed_key
 from sparklog.log.segment.segment import Segment
 from sparklog.log.segment.unread_batches import Unread
 from sparklog.store.base import ObjectStore
+from sparklog.store.kept_ends import KeptEnds
 
 AT_ONCE_MAX: Final = 64
 """Segments whose footers and filters are read together."""
+NEWEST_AT_ONCE: Final = 16
+"""Of the newest segments, before older ones: as many requests take hardly longer than one."""
+WHOLE_BYTES_MAX: Final = 256 << 10
+"""All columns of a smaller segment take hardly longer to read than its keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,7 @@ def find_key(
     """Return the records of a key in a view, tombstones too, or only the newest of them.
 
     Args:
-        `store`: of the partition.
+        `store`: of the partition. If it is a `KeptEnds`, what it kept is not read again.
         `pool`: fetches ahead.
         `view`: of the partition.
         `key`: to find, byte for byte.
@@ -80,16 +86,19 @@ def find_key(
     entries = [e for e in view.entries if e.rows and e.end_offset > start]
     if newest_only:
         entries.reverse()
-    reader = SegmentReader(store, view.layout, pool)
+    ends = KeptEnds.over(store)
+    reader = SegmentReader(ends, view.layout, pool)
     found = FoundKey()
     parts: list[pa.RecordBatch] = []
-    at, count = 0, 1 if newest_only else AT_ONCE_MAX
+    at, count = 0, NEWEST_AT_ONCE if newest_only else AT_ONCE_MAX
     while at < len(entries) and not (newest_only and parts):
         some = entries[at : at + count]
         at, count = at + count, min(2 * count, AT_ONCE_MAX)
-        segments = dict(Region(store, view, some, pool).segments())
+        for entry in some:
+            ends.learn_size(view.layout.key(entry.object), entry.size_bytes)
+        segments = dict(Region(ends, view, some, pool).segments())
         bounded = [e for e in some if _within_bounds(segments[e], key)]
-        wanted = _unfiltered(store, pool, view.layout, {e: segments[e] for e in bounded}, key)
+        wanted = _unfiltered(ends, pool, view.layout, {e: segments[e] for e in bounded}, key)
         for number, entry in enumerate(wanted, 1):
             reader.keep(entry, segments[entry])
             parts += _rows(reader, view, entry, key, columns, newest_only=newest_only)
@@ -104,6 +113,8 @@ def find_key(
             out_of_bounds=found.out_of_bounds + len(some) - len(bounded),
             filtered=found.filtered + len(bounded) - len(wanted),
         )
+        for entry in some:
+            ends.forget(view.layout.key(entry.object))
     return replace(found, records=tuple(parts))
 
 
@@ -174,8 +185,19 @@ def _rows(
     *,
     newest_only: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the key: read the keys, then all rows from the first to the last hit."""
+    """Yield the rows of the key: read the keys, then all rows from the first to the last hit.
+
+    A small segment is read once.
+    """
     low = max(entry.base_offset, view.log_start_offset)
+    read = tuple(dict.fromkeys((*columns, "key")))
+    if entry.size_bytes <= WHOLE_BYTES_MAX:
+        rows = reader.read(view, low, entry.end_offset, read, unread=Unread.PASS_OVER)
+        matching = [some for b in rows if (some := b.filter(_equal(b, key))).num_rows]
+        if newest_only:
+            matching = [last.slice(last.num_rows - 1) for last in matching[-1:]]
+        yield from (some.select(list(columns)) for some in matching)
+        return
     hits: list[tuple[int, int]] = []
     for batch in reader.read(
         view, low, entry.end_offset, ("offset", "key"), unread=Unread.PASS_OVER
@@ -185,11 +207,10 @@ def _rows(
             hits.append((offsets[0].as_py(), offsets[-1].as_py()))
     if newest_only:
         hits = [(last, last) for _, last in hits[-1:]]
-    read = tuple(dict.fromkeys((*columns, "key")))
     for first, last in hits:
         for batch in reader.read(view, first, last + 1, read, unread=Unread.PASS_OVER):
             yield batch.filter(_equal(batch, key)).select(list(columns))
 
 
 def _equal(batch: pa.RecordBatch, key: bytes) -> pa.Array:
-    return pc.equal(batch.column("key"), pa.scalar(key, pa.binary())).fill_null(False)
+    return pc.equal(batch.column("key"), binary_scalar(key))  # a filter drops its nulls

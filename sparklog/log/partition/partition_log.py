@@ -23,7 +23,13 @@ from sparklog.log.effects import Program, Result, create, run
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.change import absorb_tail, change, raise_log_start
 from sparklog.log.manifest.manifest import Entry
-from sparklog.log.manifest.refresh import probe, readable, refresh, unreadable
+from sparklog.log.manifest.refresh import (
+    probe,
+    readable,
+    readable_at_once,
+    refresh,
+    unreadable,
+)
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition import offset_lookup
 from sparklog.log.partition.append import AppendResult, Candidate, append
@@ -35,6 +41,7 @@ from sparklog.log.segment.builder import SegmentBuilder, build_records, build_re
 from sparklog.log.segment.segment import CommitKey, CommitStamp, Reference, Segment
 from sparklog.log.segment.unread_batches import Unread
 from sparklog.store.base import ObjectStore
+from sparklog.store.kept_ends import KeptEnds
 
 logger = logging.getLogger(__name__)
 
@@ -90,29 +97,31 @@ class PartitionLog:
         """Time of the last listing of all names of the log."""
         self._lock = Lock()
 
-    def view(self, *, refreshed: bool = True) -> PartitionView:
+    def view(self, *, refreshed: bool = True, through: KeptEnds | None = None) -> PartitionView:
         """Return the partition as it is now, or its last view.
 
-        Cost: a listing of the log and one or two of manifests, plus a footer per new segment.
+        Cost: a listing of the log and two of manifests, plus a footer per new segment. A look-up
+        passes the store that keeps what it reads, `through`; then many requests are under way at
+        once.
 
         Raises:
             DataCorrupt: the tail is damaged.
         """
         with self._lock:
             if refreshed or not self._fresh:
-                self._refresh()
+                self._refresh(through)
             return self._view
 
-    def _refresh(self) -> None:
-        self._view = self._run(refresh(self._view))
+    def _refresh(self, through: KeptEnds | None = None) -> None:
+        self._view = self._run(refresh(self._view, at_once=through is not None), through)
         self._fresh = True
         self._looked_s = self._clock.monotonic_s()
 
-    def readable(self, *, probing: bool = False) -> PartitionView:
+    def readable(self, *, probing: bool = False, through: KeptEnds | None = None) -> PartitionView:
         """Return the partition as far as it is readable; `damage` says why the view ends there.
 
-        For readers, which then get the records before a damaged segment. Cost: as `view`, or as
-        `probe`.
+        For readers, which then get the records before a damaged segment. Cost and `through`: as
+        `view`, or as `probe`.
         """
         with self._lock:
             if probing and self._fresh:
@@ -121,7 +130,8 @@ class PartitionLog:
                     return self._view
                 except DataCorrupt as error:
                     logger.warning("looking how far the log can be read: %s", error)
-            self._view = self._run(readable(self._view))
+            look = readable if through is None else readable_at_once
+            self._view = self._run(look(self._view), through)
             # The next append refreshes the view, and then raises the damage.
             self._fresh = self._view.damage is None
             return self._view
@@ -214,11 +224,12 @@ class PartitionLog:
         view: PartitionView | None = None,
         unread: Unread = Unread.FAIL,
         outcomes: TransactionOutcomes | None = None,
+        through: KeptEnds | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the records of [base_offset, end_offset) with these columns, in offset order.
 
-        With the `outcomes` of `view` (see `outcomes`), committed records only. Memory: a few
-        megabytes for any range.
+        With the `outcomes` of `view` (see `outcomes`), committed records only. A look-up passes the
+        store that keeps what it reads, `through`. Memory: a few megabytes for any range.
 
         Raises:
             InvalidRequest: an unknown column. OffsetOutOfRange: not within the log.
@@ -229,11 +240,14 @@ class PartitionLog:
         seen = view if view is not None else self._reaching(end_offset)
         if seen.damage is not None and end_offset > seen.end_offset:
             raise unreadable(seen)
+        reader = self._reader
+        if through is not None:
+            reader = SegmentReader(through, self.layout, self._pool)
         if outcomes is not None:
-            return self._reader.read_committed(
+            return reader.read_committed(
                 seen, base_offset, end_offset, columns, outcomes, unread=unread
             )
-        return self._reader.read(seen, base_offset, end_offset, columns, unread=unread)
+        return reader.read(seen, base_offset, end_offset, columns, unread=unread)
 
     def outcomes(self, view: PartitionView) -> TransactionOutcomes:
         """Return how the transactions in `view` ended, for reads of committed records.
@@ -251,18 +265,21 @@ class PartitionLog:
         *,
         newest_only: bool = False,
         view: PartitionView | None = None,
+        through: KeptEnds | None = None,
     ) -> FoundKey:
         """Return the records of a key, tombstones too, or only the newest of them.
 
         Cost: a footer per segment. With filters (`sparklog.key.index`) also a page of each, and the
-        keys of the segments that may have the key. Without filters it reads all keys.
+        keys of the segments that may have the key. Without filters it reads all keys. Nothing that
+        `through` kept is read again; `newest_only` reads ahead of the newest record.
 
         Raises:
             InvalidRequest: an unknown column. DataCorrupt: an object is damaged or missing.
         """
         read_schema(columns)
-        seen = view or self.view()
-        return find_key(self._store, self._pool, seen, key, columns, newest_only=newest_only)
+        ends = KeptEnds(self._store) if through is None else through
+        seen = view or self.view(through=ends)
+        return find_key(ends, self._pool, seen, key, columns, newest_only=newest_only)
 
     def footer(self, entry: Entry) -> Segment:
         """Return the metadata of an entry's object. Cost: a read of its end, unless cached.
@@ -351,8 +368,8 @@ class PartitionLog:
         plan = absorb_tail(segments_min, expired_ms)
         self._view = self._run(change(self._view, plan, new_nonce(self._entropy)))
 
-    def _run(self, program: Program[Result]) -> Result:
-        return run(program, self._store, self._pool)
+    def _run(self, program: Program[Result], through: KeptEnds | None = None) -> Result:
+        return run(program, self._store if through is None else through, self._pool)
 
 
 def _without_timestamp(batch: pa.RecordBatch) -> pa.RecordBatch:

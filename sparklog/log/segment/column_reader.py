@@ -15,7 +15,7 @@ from crc32c import crc32c
 
 from sparklog.core.errors import DataCorrupt
 from sparklog.log.effects import Program, Range, get_many
-from sparklog.log.numpy_arrays import int64_array
+from sparklog.log.numpy_arrays import int64_array, repeated_int32
 from sparklog.log.schema import COLUMN_TYPES, READ_TYPES, unnamed_headers
 from sparklog.log.segment.arrow_ipc import read_columns
 from sparklog.log.segment.file import Span
@@ -187,7 +187,7 @@ def _column(
     if name == "offset":
         return int64_array(offsets)
     if name == "timestampType":
-        return pa.repeat(pa.scalar(int(segment.timestamp_type), pa.int32()), index.rows)
+        return repeated_int32(int(segment.timestamp_type), index.rows)
     if loaded is None or name not in loaded.schema.names:
         return pa.nulls(index.rows, READ_TYPES[name])
     return loaded.column(name)

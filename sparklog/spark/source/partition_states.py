@@ -27,6 +27,7 @@ from sparklog.spark.access.leaders import PartitionLeaders
 from sparklog.spark.source.offsets import select
 from sparklog.spark.source.readable_partition import ReadablePartition
 from sparklog.spark.source.selection import Selection
+from sparklog.store.kept_ends import KeptEnds
 
 LOOKS_AT_ONCE = 16
 DELETIONS_MET_MAX = 8
@@ -95,11 +96,13 @@ class PartitionLookup:
         *,
         committed_only: bool = False,
         pinned: str | None = None,
+        through: KeptEnds | None = None,
     ) -> None:
         """Look with the threads of `pool`; without `leaders`, at the segments alone.
 
         `committed_only`: ends are last stable offsets, and states name aborted transactions.
         `pinned`: look at what the named snapshot has, not at what is there now.
+        `through`: the store of a look-up by key, which keeps what it reads.
         """
         self._log = log
         self._selection = selection
@@ -108,6 +111,7 @@ class PartitionLookup:
         self._clock = clock
         self._committed_only = committed_only
         self._pinned = pinned
+        self._through = through
         self._decided: dict[PartitionLayout, tuple[int, TransactionOutcomes]] = {}
         """The last read state of transactions, and the end of the segments then."""
 
@@ -199,7 +203,7 @@ class PartitionLookup:
     def _views(self, image: MetadataImage, *, probing: bool, lenient: bool) -> PartitionStates:
         places = select(self._selection, image.topics, lenient=lenient)
         logs = {place: self._log.partition(place.topic, place.partition) for place in places}
-        look = partial(PartitionLog.readable, probing=probing)
+        look = partial(PartitionLog.readable, probing=probing, through=self._through)
         each = map if len(logs) < 2 else self._pool.map
         views = zip(places, each(look, logs.values()), strict=True)
         return PartitionStates(logs, {place: self._extent(view) for place, view in views}, image)

@@ -25,6 +25,7 @@ from sparklog.security.principal import USER, Principal
 from sparklog.security.sasl.password_check import PasswordCheck
 from sparklog.sql.databases import Databases
 from sparklog.sql.topics import BrokerTopics, Chosen, Moment, RootTopics, States, TopicReader
+from sparklog.store.kept_ends import KeptEnds
 
 CREDENTIAL_CHARS_MAX: Final = 1024
 
@@ -167,10 +168,16 @@ class AllowedTopics:
         """Return the names of the topics, sorted."""
         return [name for name in self._topics.names() if self._may_read(name)]
 
-    def states(self, topic: str, moment: Moment, chosen: Chosen = None) -> States:
+    def states(
+        self,
+        topic: str,
+        moment: Moment,
+        chosen: Chosen = None,
+        through: KeptEnds | None = None,
+    ) -> States:
         """Return what each partition holds. Raises as `TopicReader.states`."""
         self._check(topic)
-        return self._topics.states(topic, moment, chosen)
+        return self._topics.states(topic, moment, chosen, through)
 
     def _check(self, topic: str) -> None:
         if not self._may_read(topic):

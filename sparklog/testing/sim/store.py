@@ -24,6 +24,7 @@ from sparklog.log.effects import (
     Program,
     Put,
     Range,
+    Together,
     Work,
     run_async,
 )
@@ -181,6 +182,8 @@ class SimStore:
                 return await self.put_if_absent(key, data)
             case ListAfter(prefix, start_after):
                 return await self.list(prefix, start_after)
+            case Together(reads):
+                return list(await asyncio.gather(*map(self._perform, reads)))
             case Delete(key):
                 await self.delete(key)
                 return None

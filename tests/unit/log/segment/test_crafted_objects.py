@@ -19,10 +19,11 @@ from sparklog.log.effects import run
 from sparklog.log.manifest.manifest import Entry, Manifest
 from sparklog.log.manifest.manifest import decode as decode_manifest
 from sparklog.log.manifest.manifest import encode as encode_manifest
-from sparklog.log.manifest.refresh import read_whole, refresh
+from sparklog.log.manifest.refresh import refresh
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.history_reader import HistoryCache, HistoryReader
 from sparklog.log.partition.partition_log import LogConfig
+from sparklog.log.partition.whole_reader import read_whole
 from sparklog.log.repair.verify import verify
 from sparklog.log.schema import HEADERS, READ_TYPES
 from sparklog.log.segment.builder import build_records, build_rows
