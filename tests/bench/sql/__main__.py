@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from tests.bench.common.command import Benchmark, Run
 from tests.bench.common.session import spark_session
 from tests.bench.sql.flights import make_flights
+from tests.bench.sql.look_ups import measure_look_ups
 from tests.bench.sql.measures import measure_arrivals, measure_cold_start, measure_queries
 from tests.bench.sql.plan import FULL, QUICK, SqlPlan
 from tests.bench.sql.systems import ParquetSql, SparkSourceSql, SqlSystem, our_sql
@@ -22,6 +23,7 @@ def measure(run: Run[SqlPlan]) -> None:
     flights = make_flights(run.work, run.plan.rows_max, run.plan.segments)
     run.take("cold", measure_cold_start, run, flights)
     run.take("arrivals", measure_arrivals, run, run.work)
+    run.take("look-ups", measure_look_ups, run, run.work)
     if not run.wants("queries"):
         return
     with ExitStack() as closing:
@@ -41,7 +43,7 @@ SQL = Benchmark(
     about=__doc__,
     full=FULL,
     quick=QUICK,
-    kinds=("queries", "cold", "arrivals"),
+    kinds=("queries", "cold", "arrivals", "look-ups"),
     systems=("sparklog", "parquet", "spark"),
     disk="about 100 MB",
     measure=measure,

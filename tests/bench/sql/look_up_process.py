@@ -1,0 +1,84 @@
+"""Fills a log on S3, or looks a key up there: the process whose seconds `look_ups` takes.
+
+It loads what a program needs that looks up keys, and nothing else: each collection of garbage
+goes through all that is loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import sparklog.sql.key_state
+import sparklog.store.s3  # noqa: F401 - loaded before the clock starts
+from sparklog.sql.queryable_log import QueryableLog, open_log
+from sparklog.store.base import ObjectInfo, ObjectStore
+from sparklog.store.delegating_store import DelegatingStore
+from sparklog.store.open import open_store
+from tests.bench.common.rounds import timed
+from tests.harness.log_records import batch
+
+SEGMENTS: Final = 12
+ROWS: Final = 1000
+"""Of a segment."""
+TOPIC: Final = "keys"
+KEY: Final = b"deep"
+VALUE: Final = b"of the ninth newest segment"
+ROOT: Final = "s3://bench/log"
+FILL: Final = "fill"
+
+
+class DistantStore(DelegatingStore):
+    """Waits before each read."""
+
+    def __init__(self, store: ObjectStore, latency_s: float) -> None:
+        """Read from `store`, `latency_s` later."""
+        super().__init__(store)
+        self._latency_s = latency_s
+
+    def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
+        """See `ObjectStore.get`."""
+        time.sleep(self._latency_s)  # as the way to the store takes
+        return super().get(key, start, end)
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        """See `ObjectStore.list`."""
+        time.sleep(self._latency_s)  # as the way to the store takes
+        yield from super().list(prefix, start_after)
+
+
+def fill() -> None:
+    """Write the segments; one has the key."""
+    with open_log(ROOT) as log:
+        log.create_topic(TOPIC, 1, {"sparklog.key.index": "bloom"})
+        for number in range(SEGMENTS):
+            keys = [b"%d" % (row * SEGMENTS + number) for row in range(ROWS)]
+            values = [b"%064d" % row for row in range(ROWS)]
+            if number == SEGMENTS - 9:
+                keys, values = [*keys, KEY], [*values, VALUE]
+            log.partition(TOPIC, 0).append([batch(values, keys=keys)])
+
+
+def seconds(latency_s: float) -> list[float]:
+    """Return the seconds of the first and of the second look-up."""
+
+    def opened() -> tuple[QueryableLog, bytes | None]:
+        store = open_store(ROOT)
+        log = QueryableLog(DistantStore(store, latency_s) if latency_s else store)
+        return log, log.get(TOPIC, KEY)
+
+    first_s, (log, found) = timed(opened)
+    next_s, again = timed(lambda: log.get(TOPIC, KEY))
+    assert found == again == VALUE
+    log.close()
+    return [first_s, next_s]
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == FILL:
+        fill()
+    else:
+        print(json.dumps(seconds(float(sys.argv[1]))))
