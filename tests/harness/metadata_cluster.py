@@ -57,6 +57,9 @@ class ToyReplicas:
             raise self.broken
         self.images.append(image)
 
+    def suspect(self, broker: Broker) -> None:
+        pass
+
     def led(self) -> dict[PartitionId, int]:
         return {
             where: p.leader_epoch

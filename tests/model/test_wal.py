@@ -23,6 +23,7 @@ from sparklog.log.wal import objects as wal_object
 from sparklog.log.wal import sealing
 from sparklog.log.wal import writer as wal
 from sparklog.log.wal.objects import WalBatch, WalHeader, WalKind, WalObject
+from sparklog.log.wal.recovery import read_early
 from sparklog.log.wal.sealing import (
     MARK_BYTES_MAX,
     LogTail,
@@ -50,6 +51,7 @@ from sparklog.store.base import PutOutcome
 from tests.model.explorer import TORN, Actor, AnyOf, Explorer, Objects, State
 
 WAL = WalLayout(1, "0" * 32)
+EARLY_BYTES = 1 << 20
 LARGE = WalBatch("topic", 0, 0, 1, bytes(MARK_BYTES_MAX))
 """Makes a window larger than any mark; the others are as small as one, as older versions' were."""
 REGISTRATION = wal_object.encode(WAL, WalHeader(WalKind.REGISTRATION, 0, 0, "registration"))
@@ -156,14 +158,20 @@ def _unforced_broker(windows: int, in_flight_max: int = 2) -> Actor:
     return Actor("broker", lambda done: Broker(windows, in_flight_max, True, done, False).run())
 
 
-def _recovery(name: str, clears: bool = False, looks_anew: bool = True) -> Actor:
-    """Seals, and reads what is left: anew, as who knows but that it is sealed, or from there on."""
+def _recovery(
+    name: str, clears: bool = False, looks_anew: bool = True, reads_early: bool = False
+) -> Actor:
+    """Seals, and reads the rest: anew, as after the metadata says that it is sealed, or from there.
+
+    With `reads_early` it reads all windows once before it seals.
+    """
 
     def start(done: Callable[[Any], None]) -> Program[None]:
+        early = (yield from read_early(WAL, EARLY_BYTES)) if reads_early else None
         sealed = yield from seal(WAL, name)
         done(sealed)
         if looks_anew:
-            found = yield from read_sealed(WAL)
+            found = yield from read_sealed(WAL, early)
             assert found is not None, "the seal is not seen"
             sealed, tail = found
             done(sealed)
@@ -251,11 +259,15 @@ def _explore(
 
 
 ONE, CLEARING, OTHER = _recovery("a"), _recovery("a", clears=True), _recovery("b")
+CLEARING_B = _recovery("b", clears=True)
 GOING_ON = _recovery("a", looks_anew=False)
+EARLY = _recovery("a", reads_early=True)
 
 CASES: dict[str, tuple[list[Actor], dict[str, Any]]] = {
     "a broker and a recovery": ([_broker(4), ONE], {}),
     "a recovery that goes on from its seal": ([_broker(4), GOING_ON], {}),
+    "windows read before the seal": ([_broker(3), EARLY], {}),
+    "windows read before another recovery clears": ([_broker(0), CLEARING_B, EARLY], {}),
     "one put at a time": ([_broker(3, in_flight_max=1), ONE], {}),
     "an incarnation that registers": ([_broker(2, registered=False), ONE], {"registered": False}),
     "crashes": ([_broker(3), CLEARING], {"crashes": 2}),
@@ -280,6 +292,8 @@ CASES: dict[str, tuple[list[Actor], dict[str, Any]]] = {
 SOAK: dict[str, tuple[list[Actor], dict[str, Any]]] = {
     "a clearing recovery": ([_broker(4), CLEARING], {}),
     "three windows and a late put": ([_broker(3), ONE], {"late_puts": 1}),
+    "three windows, two of them read before the seal": ([_broker(3), EARLY], {"late_puts": 1}),
+    "a window read before another recovery clears": ([_broker(1, 1), CLEARING_B, EARLY], {}),
     "three windows, a lost reply, a crash": (
         [_broker(3), CLEARING],
         {"lost_replies": 1, "crashes": 1},

@@ -73,6 +73,8 @@ class _Session:
     """Offset of the newest HeartbeatRecord of it that was read."""
     lost_s: float | None = None
     """Since when it takes no connection, and no vote decided whether it is dead."""
+    due_s: float = math.inf
+    """When it is dead, unless it shows itself before."""
 
 
 class ControllerShell:
@@ -280,10 +282,12 @@ class ControllerShell:
                 self.wake()
                 await asyncio.sleep(self._interval_s)
             else:
-                await asyncio.sleep(BROKEN_RETRY_S)
+                left_s = session.due_s - self._now_s()
+                await asyncio.sleep(min(BROKEN_RETRY_S, max(REDIAL_S, left_s)))
 
     async def _check(self, session: _Session, since_s: float) -> None:
         """Find out whether a broker without a connection since `since_s` is dead (CONTROLLER-5)."""
+        session.due_s = math.inf
         found = await self._peers.verdict(self._metadata.image, session.broker)
         if session.heartbeat_s > max(since_s, self._now_s() - 2 * self._interval_s):
             return  # its own connections work
@@ -293,9 +297,11 @@ class ControllerShell:
         now_s = self._now_s()
         if session.lost_s is None:
             session.lost_s = self._peers.lost_since_s(session.broker)
+            self._peers.prepare(self._metadata.image)
         has_shown = session.shown > session.broker.epoch
         within_s = self._peers.log_shows_within_s(session.broker, has_shown=has_shown)
-        session.dead = now_s > session.lost_s + within_s
+        session.due_s = session.lost_s + within_s
+        session.dead = now_s >= session.due_s
         if not session.dead and not has_shown:
             self._has_news.set()  # it may have shown itself in the metadata log
 

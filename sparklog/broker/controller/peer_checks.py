@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -81,6 +82,8 @@ class PeerChecks:
         """
         self._asked_in_vain_s: float | None = None
         """When this broker asked in the log for a controller that never answered."""
+        self.undecided: Callable[[Broker], None] = lambda broker: None
+        """Called with a broker that refuses connections, while no vote decides about it."""
         self.deposed = False
         """This process was replaced while it ran, and no controller has answered it since. It may
         be cut off, so no vote is enough for it to replace another one, and it registers again only
@@ -121,6 +124,12 @@ class PeerChecks:
         if has_shown or self._refused_since_s(broker) is None:
             return None
         return REFUSED_WAIT_S + APPENDS_WAITED * self._metadata.append_s
+
+    def prepare(self, image: MetadataImage) -> None:
+        """Have this broker prepare to recover what those led that refuse connections."""
+        for broker in image.live_brokers():
+            if self._refused_since_s(broker) is not None:
+                self.undecided(broker)
 
     async def vote(self, broker_id: int, broker_epoch: int) -> Vote:
         """Say whether this broker reaches that incarnation of another one."""
@@ -193,6 +202,7 @@ class PeerChecks:
             return liveness.show(self._broker_id, own.epoch)
 
         image = await self._metadata.decide(show)
+        self.prepare(image)  # not before: this append must not wait for other requests
         asked = liveness.shown(image, self._broker_id)
         loop = asyncio.get_running_loop()
         asked_s = loop.time()

@@ -98,6 +98,7 @@ class Incarnation:
             environment, identity, metadata, config, self._tasks, peers
         )
         self._heartbeats = Heartbeats(environment, identity, metadata, config, peers)
+        peers.undecided = self.replicas.suspect
 
     async def start(self) -> None:
         """Start to hold partitions and to send heartbeats.

@@ -35,7 +35,7 @@ from sparklog.broker.runtime.metadata_access import MetadataAccess
 from sparklog.broker.runtime.metrics import BrokerMetrics, Gauge
 from sparklog.broker.wal.appender import WalAppender
 from sparklog.broker.wal.batching import WalLimits
-from sparklog.cluster.metadata.image import MetadataImage
+from sparklog.cluster.metadata.image import Broker, MetadataImage
 from sparklog.core.config.broker import BrokerConfig
 from sparklog.core.types import PartitionId
 from sparklog.log.partition.history_reader import HistoryCache
@@ -204,6 +204,10 @@ class Replicas:
     def apply(self, image: MetadataImage) -> None:
         """Apply the newest image: begin, change and end roles as it says."""
         self.roles.apply(image)
+
+    def suspect(self, broker: Broker) -> None:
+        """Prepare to recover what a broker led that refuses connections; it may still run."""
+        self.roles.suspect(broker)
 
     def sizes(self) -> dict[PartitionId, int]:
         """Return the bytes of every partition held here: in memory, and led ones' in storage."""

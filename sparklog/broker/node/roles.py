@@ -36,7 +36,7 @@ from sparklog.broker.runtime.memory_budget import MemoryBudget
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.broker.wal.appender import WalAppender
 from sparklog.cluster.controller.leader_state import LeaderState
-from sparklog.cluster.metadata.image import MetadataImage, PartitionState, Topic
+from sparklog.cluster.metadata.image import Broker, MetadataImage, PartitionState, Topic
 from sparklog.cluster.metadata.records import NO_LEADER
 from sparklog.core.errors import NotServing, UnknownTopicOrPartition
 from sparklog.core.types import PartitionId
@@ -194,6 +194,11 @@ class RoleAssigner:
         self.retire_all(why)
         self._notes.log()
         return True
+
+    def suspect(self, broker: Broker) -> None:
+        """Read early what recovery needs if a broker is dead, which may still run."""
+        reading = self._takeover.read_early(broker.wal)
+        self._parts.tasks.start(reading, f"read early {broker.wal.folder}")
 
     def broker_epoch(self, broker_id: int) -> int:
         """Return the epoch of a broker's newest registration; -1 when it is fenced or unknown."""

@@ -21,6 +21,7 @@ leader's memory and write-ahead log.
       every committed record. An incarnation that lost its memory left every ISR when it was
       replaced
 
+
 RecoveryQueue: the order of recoveries when a broker takes over many partitions. Clients wait for
 the partitions that they write to. Partitions of internal topics may be many more and are mostly
 empty, and their clients retry by themselves. So they get few slots while any other partition
@@ -35,6 +36,8 @@ than the batch before it was never committed.
       fall
   REPLICATION-RECOVERY-8: the result has all batches of the sealed logs; the tail only continues
       where they end
+  REPLICATION-RECOVERY-9: windows that are read before their log is sealed save requests, and decide
+      nothing: recovery lists the sealed log, and reads all that it does not have
 """
 
 from __future__ import annotations
@@ -63,8 +66,8 @@ from sparklog.log.tail.producer_snapshot import load_producers
 from sparklog.log.tail.producer_state import ProducerStates
 from sparklog.log.tail.tail import Tail
 from sparklog.log.tail.to_segment import build_flush
-from sparklog.log.wal.objects import WalBatch
-from sparklog.log.wal.recovery import SealedTail, recover_batches, seal_and_read
+from sparklog.log.wal.objects import WalBatch, WalObject
+from sparklog.log.wal.recovery import SealedTail, read_early, recover_batches, seal_and_read
 from sparklog.protocol.records.header import parse_header
 
 
@@ -112,6 +115,12 @@ RECOVERIES_MAX: Final = 24
 """Recoveries at once; the same as the store's concurrent requests, since each mostly waits."""
 INTERNAL_BESIDE_OTHERS: Final = 1
 """Internal partitions that recover at once while partitions of users recover."""
+EARLY_LOGS_MAX: Final = 4
+"""Write-ahead logs that are read before they are sealed."""
+EARLY_BYTES_MAX: Final = 16 << 20
+"""Bytes kept of each; recovery reads what else there is."""
+EARLY_KEPT_S: Final = 10.0
+"""Longer than a controller waits for a broker that it does not reach to show itself."""
 
 
 class RecoveryQueue:
@@ -210,7 +219,25 @@ class LeaderRecovery:
         self._sealed: dict[str, asyncio.Task[SealedTail]] = {}
         self._recoveries: Counter[str] = Counter()
         """For each sealed log, the number of running recoveries that may need it."""
+        self._early: dict[WalLayout, asyncio.Task[dict[int, WalObject]]] = {}
+        self._suspected: dict[int, WalLayout] = {}
+        """By broker id: the newest log that was read early. None is read twice."""
         self._interrupted = RateLimitedLog()
+
+    async def read_early(self, layout: WalLayout) -> None:
+        """Read the log of a broker that may be dead, and keep it a while for `recover`.
+
+        Other brokers take time to find out whether it is dead. Recovery would read then.
+        """
+        if self._suspected.get(layout.broker_id) == layout or len(self._early) == EARLY_LOGS_MAX:
+            return
+        self._suspected[layout.broker_id] = layout
+        reading = self._early[layout] = spawn(self._run(read_early(layout, EARLY_BYTES_MAX)))
+        try:
+            await asyncio.sleep(EARLY_KEPT_S)
+        finally:
+            reading.cancel()
+            del self._early[layout]
 
     async def recover(self, role: RecoveringPartition) -> Recovered | None:
         """Recover a partition; return None if its epoch ended or the log has a later epoch.
@@ -308,10 +335,18 @@ class LeaderRecovery:
             broker_id, _, incarnation = name.partition("-")
             layout = WalLayout(int(broker_id), incarnation)
             nonce = new_nonce(self._environment.entropy)
-            reading = spawn(self._run(seal_and_read(layout, nonce)))
+            reading = spawn(self._seal_and_read(layout, nonce))
             reading.add_done_callback(_log_lost_batches)
             self._sealed[name] = reading
         return await asyncio.shield(reading)
+
+    async def _seal_and_read(self, layout: WalLayout, nonce: str) -> SealedTail:
+        early, known = self._early.get(layout), None
+        if early is not None:
+            await asyncio.wait([early])
+            if not early.cancelled() and early.exception() is None:
+                known = early.result()
+        return await self._run(seal_and_read(layout, nonce, known))
 
     async def _run(self, program: Program[Result]) -> Result:
         return await self._environment.store.run(program)

@@ -23,7 +23,16 @@ from sparklog.log.effects import Program
 from sparklog.log.layout import WalLayout
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.wal.objects import WalBatch, WalObject
-from sparklog.log.wal.sealing import LogTail, Sealed, read_sealed, read_tail, seal
+from sparklog.log.wal.sealing import (
+    OBJECTS_READ_AT_ONCE,
+    LogTail,
+    Sealed,
+    read_objects,
+    read_sealed,
+    read_tail,
+    seal,
+    sizes_of,
+)
 from sparklog.protocol.records.header import BatchHeader, parse_header
 
 
@@ -44,16 +53,36 @@ class SealedTail:
         return sum(len(b.data) for batches in self.batches.values() for b in batches)
 
 
-def seal_and_read(layout: WalLayout, nonce: str) -> Program[SealedTail]:
+def read_early(layout: WalLayout, bytes_max: int) -> Program[dict[int, WalObject]]:
+    """Return the newest objects of a log whose broker may be dead, by sequence.
+
+    They are for `seal_and_read`. The broker may run, and may write on. They are at most
+    `OBJECTS_READ_AT_ONCE` objects, and `bytes_max` bytes. Cost: a listing, and a GET for each.
+    """
+    sizes = yield from sizes_of(layout)
+    chosen: list[int] = []
+    for sequence in sorted(sizes, reverse=True)[:OBJECTS_READ_AT_ONCE]:
+        bytes_max -= sizes[sequence]
+        if bytes_max < 0:
+            break
+        chosen.append(sequence)
+    objects = yield from read_objects(layout, chosen)
+    return {one.header.sequence: one for one in objects or () if isinstance(one, WalObject)}
+
+
+def seal_and_read(
+    layout: WalLayout, nonce: str, known: Mapping[int, WalObject] | None = None
+) -> Program[SealedTail]:
     """Read the rest of a log that is sealed according to the metadata. Idempotent.
 
     It first seals a log without a visible seal. Cost: WAL.md 6. Flushes bound its memory, the tail.
+    The objects in `known`, from `read_early`, are not read again.
 
     Raises:
         Unavailable: the store does not answer, or the log keeps changing; try again.
         DataCorrupt: an object is damaged.
     """
-    found: tuple[Sealed, LogTail] | None = yield from read_sealed(layout)
+    found: tuple[Sealed, LogTail] | None = yield from read_sealed(layout, known)
     if found is None:
         sealed = yield from seal(layout, nonce)
         found = sealed, (yield from read_tail(layout, sealed))

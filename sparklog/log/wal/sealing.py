@@ -170,18 +170,22 @@ def _read_unknown(
 
 
 def read_objects(
-    layout: WalLayout, sequences: Sequence[int]
+    layout: WalLayout, sequences: Sequence[int], known: Mapping[int, WalObject] | None = None
 ) -> Program[list[WalObject | TornWindow] | None]:
-    """Return whole objects, in the order of `sequences`; None if one of them has vanished."""
-    objects: list[WalObject | TornWindow] = []
-    for at in range(0, len(sequences), OBJECTS_READ_AT_ONCE):
-        some = sequences[at : at + OBJECTS_READ_AT_ONCE]
+    """Return whole objects, in the order of `sequences`; None if one of them has vanished.
+
+    It reads none of those in `known`, which has objects by their sequences.
+    """
+    objects: dict[int, WalObject | TornWindow] = dict(known or {})
+    unread = [s for s in sequences if s not in objects]
+    for at in range(0, len(unread), OBJECTS_READ_AT_ONCE):
+        some = unread[at : at + OBJECTS_READ_AT_ONCE]
         found = yield from get_many(tuple(Range(layout.key(s)) for s in some))
         for sequence, data in zip(some, found, strict=True):
             if data is None:
                 return None
-            objects.append(_decoded(decode, data, layout, sequence))
-    return objects
+            objects[sequence] = _decoded(decode, data, layout, sequence)
+    return [objects[s] for s in sequences]
 
 
 def _decoded(
@@ -306,19 +310,26 @@ def read_tail(layout: WalLayout, sealed: Sealed) -> Program[LogTail]:
     raise _vanishing(layout)
 
 
-def read_sealed(layout: WalLayout) -> Program[tuple[Sealed, LogTail] | None]:
+def read_sealed(
+    layout: WalLayout, known: Mapping[int, WalObject] | None = None
+) -> Program[tuple[Sealed, LogTail] | None]:
     """Return the end of a log and the result of `read_tail`; None if no seal is visible.
 
     Use it only for a log that is known to be sealed, as are those that the metadata names. A seal
     that `seal` has not confirmed may not have stopped the broker. Cost: a listing, the footer of
     the newest object, and all objects from its boundary on, each read once.
 
+    The first look reads none of the objects in `known`, which may have been read before the log was
+    sealed. They may be trimmed by now, for which the same holds as for headers in `_survey`. If the
+    first look fails, for example as the log was cleared, the next ones read all objects again.
+
     Raises:
         Unavailable: objects vanished during every look; try again.
         DataCorrupt: an object is damaged.
     """
     holes = 0
-    for _ in range(LOOKS_MAX):
+    for look_number in range(LOOKS_MAX):
+        early = known if look_number == 0 else None
         sequences = yield from listed(layout)
         boundary = 0
         if len(sequences) > OBJECTS_READ_AT_ONCE:  # else one round reads them all
@@ -326,7 +337,7 @@ def read_sealed(layout: WalLayout) -> Program[tuple[Sealed, LogTail] | None]:
             if newest is None:
                 continue
             boundary = max((h.boundary for h in whole(newest)), default=0)
-        objects = yield from read_objects(layout, [s for s in sequences if s >= boundary])
+        objects = yield from read_objects(layout, [s for s in sequences if s >= boundary], early)
         if objects is None:
             continue
         found = [header_of(one) for one in objects]

@@ -40,6 +40,9 @@ ROUND_TRIPS = 12
 SLOW_REQUEST_S = 0.06
 UNFLUSHED_WINDOWS = 20
 SUCCEEDED_WITHIN_S = 2.0
+READ_EARLY_S = 0.4
+LAST_SUCCEEDED_WITHIN_S = 2.5
+"""Less than 1 s is for the wait for the other two to show themselves in the metadata log."""
 
 
 @dataclass
@@ -280,5 +283,31 @@ def test_killed_leader_has_a_successor_in_2_s_over_a_slow_store() -> None:
         cluster.kill(await cluster.leader("t", 0))
         await cluster.send(b"x")
         assert cluster.loop.time() - killed_s < SUCCEEDED_WITHIN_S
+
+    cluster.run(story())
+
+
+def test_last_of_three_reads_windows_before_it_takes_over() -> None:
+    cluster = LiveCluster()
+
+    async def story() -> None:
+        cluster.objects.faults = StoreFaults(latency_s=SLOW_REQUEST_S / 2)
+        await cluster.begin(3, flush_ms="60000")
+        for _ in range(UNFLUSHED_WINDOWS):
+            await cluster.send(b"x")
+        leader = await cluster.leader("t", 0)
+        last = next(one for one in cluster.nodes if one != leader)
+        roles = cluster.nodes[last].node.current_incarnation.replicas.roles
+        killed_s = cluster.loop.time()
+        for one in [one for one in cluster.nodes if one != last]:
+            cluster.kill(one)
+        await asyncio.sleep(READ_EARLY_S)
+        (early,) = (e for wal, e in roles._takeover._early.items() if wal.broker_id == leader)
+        assert len(early.result()) > UNFLUSHED_WINDOWS
+        image = cluster.nodes[last].node.metadata.image
+        assert len(image.live_brokers()) == 3
+        await cluster.send(b"x")
+        assert cluster.loop.time() - killed_s < LAST_SUCCEEDED_WITHIN_S
+        assert len(await cluster.read()) == UNFLUSHED_WINDOWS + 1
 
     cluster.run(story())

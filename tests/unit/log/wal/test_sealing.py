@@ -12,6 +12,7 @@ from sparklog.log.effects import Delete, Effect, GetMany, ListAfter, Program, Pu
 from sparklog.log.layout import WalLayout
 from sparklog.log.wal import objects
 from sparklog.log.wal.objects import WalBatch, WalHeader, WalKind, WalObject, encode
+from sparklog.log.wal.recovery import read_early
 from sparklog.log.wal.sealing import (
     MARK_BYTES_MAX,
     OBJECTS_READ_AT_ONCE,
@@ -114,6 +115,35 @@ def test_a_sealed_log_is_read_in_one_look_each_object_once() -> None:
     )
     assert [type(effect) for effect in found] == [ListAfter, GetMany]
     assert _read(found) == [0, 1, 2, 3, 4, 5]
+
+
+def test_windows_that_were_read_early_are_not_read_again() -> None:
+    store = _log(0, 0, 1)
+    early = run(read_early(WAL, 1 << 20), store)
+    assert sorted(early) == [0, 1, 2, 3]
+    _write(store, 4)
+    sealed = run(seal(WAL, "s"), store)
+    found: list[Effect] = []
+    assert run_noting(read_sealed(WAL, early), store, found) == run(read_sealed(WAL), store)
+    assert _read(found) == [4, sealed.sequence]
+
+
+def test_early_reading_takes_the_newest_objects_of_a_number_of_bytes() -> None:
+    store = _log(0, 0, 0)
+    (newest,) = [info for info in store.list(WAL.folder) if WAL.sequence(info.key) == 3]
+    assert sorted(run(read_early(WAL, 2 * newest.size_bytes), store)) == [2, 3]
+    assert not run(read_early(WAL, newest.size_bytes - 1), store)
+
+
+def test_log_that_was_cleared_since_it_was_read_early_is_no_damage() -> None:
+    store = _log(0, 0)
+    window = PutWindow(3, 0, acknowledged=2).placed(WAL, [], "w3")
+    assert run(place(window), store) is PutOutcomes.DURABLE
+    early = run(read_early(WAL, 1 << 20), store)
+    sealed = run(seal(WAL, "s"), store)
+    run(clear(WAL, sealed), store)
+    _mark(store, WalKind.SEAL, 3)  # by a slow sealer, under a name that was cleared
+    assert run(read_sealed(WAL, early), store) == (sealed, LogTail(()))
 
 
 def test_long_sealed_log_is_read_from_its_newest_boundary() -> None:
