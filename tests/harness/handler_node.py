@@ -167,7 +167,7 @@ class ToyReplicas:
     ) -> tuple[int, int, int]:
         return -1, len(self.check(where)) if timestamp == -1 else 0, 1
 
-    def end_of_epoch(
+    async def end_of_epoch(
         self, where: PartitionId, current_leader_epoch: int, epoch: int
     ) -> tuple[int, int]:
         return 1, len(self.check(where))

@@ -61,7 +61,8 @@ async def offset_for_leader_epoch(node: BrokerNode, request: Any, context: Reque
 
     async def ask(where: PartitionId, part: Any) -> tuple[int, int]:
         current = getattr(part, "current_leader_epoch", _UNKNOWN)
-        return node.replicas.offset_lookup.end_of_epoch(where, current, part.leader_epoch)
+        lookup = node.replicas.offset_lookup
+        return await lookup.end_of_epoch(where, current, part.leader_epoch)
 
     topics = await answer_each(
         answer, OFFSET_FOR_LEADER_EPOCH_SHAPE, node.metadata.image, request.topics, ask

@@ -179,7 +179,7 @@ class Replicas:
         )
         self.txn_markers = TxnMarkers(environment, find, self.budget)
         """Ends transactions in the partitions led here."""
-        self.offset_lookup = OffsetLookup(environment, led, flusher)
+        self.offset_lookup = OffsetLookup(environment, find, led, flusher)
         self._show(metrics, flusher, cache)
 
     async def start(self) -> None:

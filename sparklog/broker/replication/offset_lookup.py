@@ -10,11 +10,12 @@ KIP-320.
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sparklog.broker.fetch.fetch import VIEW_AGE_MAX_S
 from sparklog.broker.fetch.read import READ_COMMITTED, Leaders, check_epoch
 from sparklog.broker.partition.leader import LeaderPartition
+from sparklog.broker.partition.recovering import Find, RecoveringPartition
 from sparklog.broker.replication.flusher import Flusher
 from sparklog.broker.runtime.environment import Environment
 from sparklog.core.entropy import new_nonce
@@ -34,6 +35,8 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
+EPOCH_WAIT_MAX_S: Final = 1.0
+"""A consumer's fetches of other partitions wait on the same connection."""
 HIGH_WATERMARK = -1
 """In DeleteRecords: delete all committed records."""
 
@@ -52,9 +55,15 @@ NOTHING = LookedUpOffset(NO_TIMESTAMP_MS, NO_OFFSET, NO_LEADER_EPOCH)
 class OffsetLookup:
     """Answers ListOffsets, OffsetForLeaderEpoch and DeleteRecords of one broker."""
 
-    def __init__(self, environment: Environment, leaders: Leaders, flusher: Flusher) -> None:
-        """Look up in the partitions that `leaders` finds; `flusher` flushes before deletions."""
+    def __init__(
+        self, environment: Environment, find: Find, leaders: Leaders, flusher: Flusher
+    ) -> None:
+        """Look up in the partitions that `leaders` finds; `flusher` flushes before deletions.
+
+        `find` also finds those that do not serve yet.
+        """
         self._environment = environment
+        self._find = find
         self._leaders = leaders
         self._flusher = flusher
 
@@ -92,14 +101,20 @@ class OffsetLookup:
             return await self._newest(led, limit)
         return await self._since(led, timestamp, limit)
 
-    def end_of_epoch(
+    async def end_of_epoch(
         self, where: PartitionId, current_leader_epoch: int, leader_epoch: int
     ) -> EpochEnd:
         """Return the newest epoch up to `leader_epoch` that has records, with its end offset.
 
+        A consumer asks a new leader before it reads on. After an error librdkafka would ask again
+        in half a second. So this waits `EPOCH_WAIT_MAX_S` at most for a leader that recovers.
+
         Raises:
             NotServing, Fenced, UnknownLeaderEpoch: ask the leader.
         """
+        role = self._find(where)
+        if isinstance(role, RecoveringPartition) and role.damage is None:
+            await role.wait_ended(EPOCH_WAIT_MAX_S)
         led = self._leaders(where)
         check_epoch(led, current_leader_epoch)
         in_tail = led.tail.end_of_epoch(leader_epoch)

@@ -243,7 +243,7 @@ def test_offsets_are_found_by_name_and_by_time() -> None:
         assert await offset(2_000) == first + 1
         assert await offset(1) == first
         assert await offset(9_000) == -1
-        end = manager.offset_lookup.end_of_epoch(where, -1, 0)
+        end = await manager.offset_lookup.end_of_epoch(where, -1, 0)
         assert end == (0, first + 3)
 
     world.run(story())

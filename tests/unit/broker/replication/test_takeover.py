@@ -129,6 +129,24 @@ async def three(world: World) -> tuple[ReplicaCluster, PartitionId]:
     return cluster, where
 
 
+def test_end_of_an_epoch_is_known_once_a_new_leader_has_recovered() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await three(world)
+        cluster.kill(1)
+        await cluster.fence(1)
+        state = cluster.metadata.image.partition(where)
+        assert state is not None
+        replicas = cluster.leader(where).replicas
+        await asyncio.sleep(0.001)  # until it has the image; a request takes longer
+        assert isinstance(replicas.roles.find(where), RecoveringPartition)
+        end = replicas.offset_lookup.end_of_epoch(where, state.leader_epoch, 0)
+        assert await end == (0, 1)
+
+    world.run(story())
+
+
 def test_replica_with_too_few_records_reads_the_write_ahead_log() -> None:
     world = World()
 
