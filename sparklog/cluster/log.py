@@ -74,13 +74,18 @@ class Log(Closeable):
     """Topics and partitions under one root."""
 
     def __init__(
-        self, store: ObjectStore, *, clock: Clock = SYSTEM_CLOCK, entropy: Entropy = SYSTEM_ENTROPY
+        self,
+        store: ObjectStore,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        entropy: Entropy = SYSTEM_ENTROPY,
+        read_threads: int = READ_THREADS,
     ) -> None:
-        """Use `store`; nothing is read before it is needed."""
+        """Use `store`, by up to `read_threads` reads at a time; nothing is read before that."""
         self.store = store
         self._clock = clock
         self._entropy = entropy
-        self._pool = ThreadPoolExecutor(READ_THREADS, "sparklog-read")
+        self._pool = ThreadPoolExecutor(read_threads, "sparklog-read")
         self._lock = RLock()
         layout = PartitionLayout(METADATA_TOPIC, METADATA_TOPIC_ID, 0)
         self._metadata = PartitionLog(store, layout, clock=clock, entropy=entropy, pool=self._pool)

@@ -65,6 +65,8 @@ GROUPS_AGE_MAX_S: Final = 3.0
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 OFFSET_KINDS: Final = (0, 1)
 FOLLOW_WAIT_S: Final = 1.0
+READS_AT_ONCE: Final = 32
+"""A search by key waits for a footer and a filter of each segment, about 50 ms each on S3."""
 _NO_BROKERS: Final = "only brokers know this; start the console with --bootstrap-server to see it"
 
 
@@ -130,7 +132,7 @@ class RootView:
             InvalidConfig: not a root.
         """
         self.place = root
-        self._log = Log(opened_store(root), clock=clock)
+        self._log = Log(opened_store(root), clock=clock, read_threads=READS_AT_ONCE)
         self._clock = clock
         self.asks_brokers = False
         self._brokers: ServedBrokers | None = None
