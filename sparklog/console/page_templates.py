@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from sparklog.console.vendored import HTMX, UPLOT, UPLOT_STYLE
+from sparklog.console.vendored import CODEMIRROR, HTMX, UPLOT, UPLOT_STYLE
 from sparklog.core.terminal_text import printable
 
 HERE: Final = Path(__file__).parent
@@ -35,7 +35,12 @@ def new_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals |= {"htmx": HTMX, "uplot": UPLOT, "uplot_style": UPLOT_STYLE}
+    made.globals |= {
+        "codemirror": CODEMIRROR,
+        "htmx": HTMX,
+        "uplot": UPLOT,
+        "uplot_style": UPLOT_STYLE,
+    }
     made.filters |= {
         "number": number,
         "size": size,

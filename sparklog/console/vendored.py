@@ -1,5 +1,6 @@
 """The vendored files of other projects: where they come from, and their checksums.
 
+`.ci/editor/build` bundles CodeMirror from the packages of a lock; the other files are as published.
 Browsers check the same checksums (subresource integrity), so a changed file does not run.
 """
 
@@ -32,6 +33,10 @@ _UPLOT: Final = (
     "sha512-KIMVnG68zvu5XXUbC4LQEPnhwOxBuLyW1AHtpm6IKTXImkbLgk"
     "My+jabjLgSLMasNuGGzQm/ep3tOkyTxpiQIw=="
 )
+_CODEMIRROR: Final = (
+    "sha512-HHsfpqFeHyXLs983pSRe38Xajs0vFWZQ2BuX0m7Ki8w3jZ5iD8"
+    "cuR3lBz2/5/X53Dhf32SBHKh6rtSTB6tKeGw=="
+)
 HTMX: Final = VendoredFile(
     "htmx-2.0.11.min.js",
     "htmx.org@2.0.11",
@@ -56,4 +61,13 @@ UPLOT_STYLE: Final = VendoredFile(
     "uplot-LICENSE.txt",
     "sha384-IfV0B7MIOYuO95kO9G5ySKPz/85zqFNOAs8iy4tkK5zd9izhJAB8b7lHrwYqqmYE",
 )
-VENDORED: Final = (HTMX, UPLOT, UPLOT_STYLE)
+CODEMIRROR: Final = VendoredFile(
+    "codemirror-6.43.15.min.js",
+    "@codemirror/view@6.43.15",
+    "dist/index.js",
+    _CODEMIRROR,
+    "codemirror-LICENSE.txt",
+    "sha384-EKEcGPPddSmao+K036qSi2JEhon333mIc6Oql2hoRkcEwUiMiST03RBQURkd6LWH",
+)
+"""One of the bundled packages stands for all: `.ci/editor/package-lock.json` names the others."""
+VENDORED: Final = (HTMX, UPLOT, UPLOT_STYLE, CODEMIRROR)

@@ -6,6 +6,7 @@ screenshots of all pages are in pytest's folder.
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,14 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser
 
+from sparklog.console.page_templates import STATIC
 from sparklog.console.root_view import RootView
+from sparklog.console.vendored import CODEMIRROR
 from tests.harness.chromium import MODE_NAMES, MODES, check_pages, opened
 from tests.harness.console_browser import served
 
 pytestmark = pytest.mark.soak
+ROOT = Path(__file__).parents[2]
 
 PATHS = (
     "/", "/topics", "/topics/flights", "/topics/flights/records", "/topics/nasty/records",
@@ -130,3 +134,51 @@ def test_live_tail_and_typed_name_of_a_deletion(chromium: Browser, url: str) -> 
     page.wait_for_url("**/topics")
     assert "Deleted topic temporary" in (page.text_content(".done") or "")
     context.close()
+
+
+def test_sql_editor_completes_topics_and_runs_by_keyboard(chromium: Browser, url: str) -> None:
+    context = chromium.new_context()
+    page = context.new_page()
+    problems = opened(page, f"{url}/sql")
+    keys = page.keyboard
+    keys.press("/")
+    keys.type("SELECT offset FROM fli")
+    page.get_by_role("option", name="flights").wait_for()
+    page.wait_for_timeout(200)  # the editor ignores Enter just after its list opened
+    keys.press("Enter")
+    keys.type(" WHERE partition = 0 ORDER BY ALL LIMIT 2 -- g t")
+    editor = page.get_by_role("textbox", name="Statement")
+    assert "flights" in editor.inner_text()
+    coloured = editor.locator("span", has_text="SELECT").first
+    plain = editor.evaluate("one => getComputedStyle(one).color")
+    assert coloured.evaluate("one => getComputedStyle(one).color") != plain
+    assert page.url == f"{url}/sql", "keys of the console are letters here"
+    keys.press("Control+Enter")
+    page.wait_for_url("**/sql?run=*")
+    page.wait_for_selector("#result table.records tbody tr:nth-child(2)")
+    cells = page.locator("#result table.records tbody td").all_text_contents()
+    assert [cell for cell in cells if cell in {"0", "1"}] == ["0", "1"]
+    assert problems == []
+    keys.press("/")
+    keys.press("Escape")
+    keys.press("g")
+    keys.press("t")
+    page.wait_for_url("**/topics")
+    context.close()
+
+
+def test_sql_runs_from_a_text_area_without_scripts(chromium: Browser, url: str) -> None:
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{url}/sql")
+    page.get_by_label("Statement").fill("SELECT 7 AS seven")
+    page.get_by_role("button", name="Run").click()
+    page.wait_for_url("**/sql?run=*")
+    assert "SELECT 7 AS seven" in page.get_by_label("Statement").input_value()
+    context.close()
+
+
+def test_build_makes_the_vendored_editor_byte_for_byte(tmp_path: Path) -> None:
+    made = tmp_path / "codemirror.js"
+    subprocess.run([ROOT / ".ci/editor/build", made], check=True)
+    assert made.read_bytes() == (STATIC / "vendor" / CODEMIRROR.name).read_bytes()

@@ -26,7 +26,7 @@ from sparklog.console.page_templates import STATIC
 from sparklog.console.payloads import shown_payload
 from sparklog.console.resources import RowPage
 from sparklog.console.topic_pages import records_by_time
-from sparklog.console.vendored import VENDORED
+from sparklog.console.vendored import CODEMIRROR, VENDORED
 from sparklog.core.config.broker import STANDARD_AUTHORIZER
 from sparklog.core.counters import RequestCount
 from sparklog.core.types import TopicPartition
@@ -122,6 +122,10 @@ def test_vendored_files_have_licences_and_checksums() -> None:
         digest = hashlib.sha384((folder / one.name).read_bytes()).digest()
         assert one.integrity == f"sha384-{base64.b64encode(digest).decode()}"
         assert one.package_integrity.startswith("sha512-")
+    lock = Path(__file__).parents[2] / ".ci/editor/package-lock.json"
+    name, version = CODEMIRROR.package.rsplit("@", 1)
+    locked = json.loads(lock.read_text())["packages"][f"node_modules/{name}"]
+    assert (locked["version"], locked["integrity"]) == (version, CODEMIRROR.package_integrity)
 
 
 def test_templates_have_no_inline_script_style_or_other_host() -> None:

@@ -217,7 +217,7 @@
       return;
     }
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const field = event.target.closest("input, textarea, select");
+    const field = event.target.closest("input, textarea, select, [data-editor]");
     if (event.key === "Escape" && field) { field.blur(); return; }
     if (field || $("dialog[open]")) return;
     if (chord) {
@@ -228,7 +228,7 @@
       return;
     }
     const act = {
-      "/": () => { const search = $("[data-search]"); if (search) { search.focus(); search.select(); } },
+      "/": () => { const search = $("[data-search]"); if (search) { search.focus(); search.select?.(); } },
       "?": () => $("#help").showModal(),
       g: () => { chord = window.setTimeout(() => { chord = 0; }, 1200); },
       j: () => choose(1),
