@@ -19,6 +19,11 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 DAY = timedelta(days=1)
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=True, content_commitment=False, key_encipherment=False,
+    data_encipherment=False, key_agreement=False, key_cert_sign=True, crl_sign=True,
+    encipher_only=False, decipher_only=False,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,10 @@ class CertificateAuthority:
         self._certificate = (
             unsigned(self._name, self._name, self._key.public_key(), DAY)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_SIGNS_CERTIFICATES, critical=True)
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False
+            )
             .sign(self._key, hashes.SHA256())
         )
 
@@ -56,7 +65,11 @@ class CertificateAuthority:
     ) -> IssuedCertificate:
         """Return a certificate for `hosts`; a negative `lasts` makes an expired one."""
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = unsigned(_name(name), self._name, key.public_key(), lasts)
+        # From Python 3.13 on, its default contexts want what RFC 5280 wants in a certificate.
+        named = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = unsigned(_name(name), self._name, key.public_key(), lasts).add_extension(
+            named, critical=False
+        )
         if hosts:
             names = x509.SubjectAlternativeName([_host(host) for host in hosts])
             builder = builder.add_extension(names, critical=False)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from sparklog.broker.runtime.environment import Address, Unreachable, spawn
+from sparklog.broker.runtime.environment import Address, Unreachable, caught, shielded, spawn
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy
 from sparklog.core.errors import DataCorrupt, InvalidRequest
 from sparklog.protocol.api_keys import Api
@@ -51,7 +51,7 @@ class TcpNetwork:
         self._client_id_at: Callable[[Address], str] = lambda _: client_id
         self._access = PeerAccess() if access is None else access
         self._channels: dict[tuple[Address, str], _Channel] = {}
-        self._opening: dict[tuple[Address, str], asyncio.Task[_Channel]] = {}
+        self._opening: dict[tuple[Address, str], asyncio.Task[_Channel | Exception]] = {}
 
     async def call(
         self, peer: Address, request: Any, *, timeout_s: float, purpose: str = ""
@@ -101,11 +101,11 @@ class TcpNetwork:
             return channel
         opening = self._opening.get(key)
         if opening is None:
-            opening = spawn(self._open(key))
+            opening = spawn(caught(self._open(key)))
             self._opening[key] = opening
             opening.add_done_callback(lambda _: self._opening.pop(key, None))
         try:
-            return await asyncio.shield(opening)
+            return await shielded(opening)
         except asyncio.CancelledError:
             if opening.cancelled():
                 raise Unreachable("this broker closed its connections") from None

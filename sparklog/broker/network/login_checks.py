@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.broker.network.fair_queue import FairQueue, pause_s
-from sparklog.broker.runtime.environment import Compute, spawn
+from sparklog.broker.runtime.environment import Compute, caught, shielded, spawn
 from sparklog.core.clock import thread_s
 from sparklog.core.errors import SparklogError
 from sparklog.core.quotas import TokenBucket
@@ -80,7 +80,7 @@ class LoginChecks:
             await self._turn(client)
         self._busy = True
         # A client that goes away does not end its check: the next turn comes after it.
-        return await asyncio.shield(spawn(self._result(client, check)))
+        return await shielded(spawn(caught(self._result(client, check))))
 
     def logged_in(self, client: CheckedClient) -> None:
         """Give back the time of a client that has logged in."""

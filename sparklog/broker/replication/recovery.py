@@ -21,7 +21,6 @@ leader's memory and write-ahead log.
       every committed record. An incarnation that lost its memory left every ISR when it was
       replaced
 
-
 RecoveryQueue: the order of recoveries when a broker takes over many partitions. Clients wait for
 the partitions that they write to. Partitions of internal topics may be many more and are mostly
 empty, and their clients retry by themselves. So they get few slots while any other partition
@@ -52,7 +51,7 @@ from typing import Final, TypeVar
 
 from sparklog.broker.partition.recovering import RecoveringPartition, damaged
 from sparklog.broker.replication.flusher import draft_bytes_max
-from sparklog.broker.runtime.environment import Environment, spawn
+from sparklog.broker.runtime.environment import Environment, caught, shielded, spawn
 from sparklog.broker.runtime.log_limiter import RateLimitedLog
 from sparklog.core.backoff import Backoff
 from sparklog.core.entropy import new_nonce
@@ -216,7 +215,7 @@ class LeaderRecovery:
         """Read and write through `environment`."""
         self._environment = environment
         self._queue = RecoveryQueue()
-        self._sealed: dict[str, asyncio.Task[SealedTail]] = {}
+        self._sealed: dict[str, asyncio.Task[SealedTail | Exception]] = {}
         self._recoveries: Counter[str] = Counter()
         """For each sealed log, the number of running recoveries that may need it."""
         self._early: dict[WalLayout, asyncio.Task[dict[int, WalObject]]] = {}
@@ -331,14 +330,14 @@ class LeaderRecovery:
     async def _sealed_tail(self, name: str) -> SealedTail:
         """Seal and read a write-ahead log, once for all present recoveries that need it."""
         reading = self._sealed.get(name)
-        if reading is None or (reading.done() and (reading.cancelled() or reading.exception())):
+        if reading is None or (reading.done() and _failed(reading)):
             broker_id, _, incarnation = name.partition("-")
             layout = WalLayout(int(broker_id), incarnation)
             nonce = new_nonce(self._environment.entropy)
-            reading = spawn(self._seal_and_read(layout, nonce))
+            reading = spawn(caught(self._seal_and_read(layout, nonce)))
             reading.add_done_callback(_log_lost_batches)
             self._sealed[name] = reading
-        return await asyncio.shield(reading)
+        return await shielded(reading)
 
     async def _seal_and_read(self, layout: WalLayout, nonce: str) -> SealedTail:
         early, known = self._early.get(layout), None
@@ -391,12 +390,14 @@ def _batches_from(batches: list[bytes], end_offset: int) -> list[bytes]:
     return []
 
 
-def _log_lost_batches(reading: asyncio.Task[SealedTail]) -> None:
-    """Log, once per sealed log, the batches that it lost; mark an exception as retrieved."""
-    if reading.cancelled() or reading.exception() is not None:
-        return
-    tail = reading.result()
-    if tail.broken_at is not None:
+def _failed(reading: asyncio.Task[SealedTail | Exception]) -> bool:
+    return reading.cancelled() or isinstance(reading.result(), Exception)
+
+
+def _log_lost_batches(reading: asyncio.Task[SealedTail | Exception]) -> None:
+    """Log, once per sealed log, the batches that it lost."""
+    tail = None if reading.cancelled() else reading.result()
+    if isinstance(tail, SealedTail) and tail.broken_at is not None:
         logger.error(
             "a write-ahead log has a torn or missing object, as after a power cut with "
             "wal.fsync=false: records acknowledged from there on and not flushed are lost, "

@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol, TypeVar, TypeVarTuple
 from sparklog.broker.runtime.memory_budget import MemoryBudget
 from sparklog.core.clock import Clock
 from sparklog.core.entropy import Entropy
-from sparklog.log.effects import Program as LogProtocol
+from sparklog.log.effects import Program
 from sparklog.store.base import Data, ObjectInfo, PutOutcome
 
 UNFOLDING_BYTES: Final = 256 << 20
@@ -46,7 +46,7 @@ class Address:
 class AsyncStore(Protocol):
     """An object store as `store.base` defines it, awaited instead of blocking."""
 
-    async def run(self, protocol: LogProtocol[Result]) -> Result:
+    async def run(self, program: Program[Result]) -> Result:
         """Run a program of the log and return its result; raises its errors and the store's."""
         ...
 
@@ -184,6 +184,26 @@ def spawn(work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
     task = asyncio.get_running_loop().create_task(work)
     task.add_done_callback(_retrieve)
     return task
+
+
+async def caught(work: Coroutine[Any, Any, Result]) -> Result | Exception:
+    """Return the result of work, or its error in place of raising it."""
+    try:
+        return await work
+    except Exception as error:
+        return error
+
+
+async def shielded(task: asyncio.Task[Result | Exception]) -> Result:
+    """Return the result of a task of `caught`, or raise its error.
+
+    A caller that is cancelled leaves the task running. From Python 3.14 on, `asyncio.shield` logs
+    each error of a task whose callers have gone, so the task has to return it.
+    """
+    found = await asyncio.shield(task)
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 def _retrieve(task: asyncio.Task[Any]) -> None:
