@@ -27,7 +27,13 @@ ip address add 192.168.77.5/24 dev wifi0
 ip route add default via 192.168.77.1"""
 IPV6 = f"""{LOOPBACK}{WIFI}
 ip -6 address add fd77::5/64 dev wifi0 nodad
-ip -6 route add default via fd77::1"""
+ip -6 route add default via fd77::1
+for _ in $(seq 600); do
+  case "$(ip -6 address show dev wifi0 scope global tentative)$(ip -6 route get fd77::5 2>&1)" in
+    "local fd77::5 "*) break ;;
+  esac
+  sleep 0.1  # a worker of the kernel makes the address usable, on a busy machine later
+done"""
 UNSHARE = ("unshare", "--net", "--mount", "--uts")
 WAYS = (UNSHARE, (*UNSHARE, "--map-root-user"))
 
