@@ -33,6 +33,7 @@ from sparklog.console.cluster_view import (
     RECORD_COLUMNS,
     AppendedRecord,
     Arrival,
+    FoundGroups,
     NewRecord,
     PartitionRange,
     lag_in_records,
@@ -249,7 +250,7 @@ class BrokerView:
             for delivery in sent:
                 delivery.result(ANSWER_WITHIN_S)
 
-    def groups(self) -> Sequence[GroupListing]:
+    def groups(self) -> FoundGroups:
         """Return the groups of all coordinators. Cost: a request to each broker."""
         now_s = self._clock.monotonic_s()
         known = self._listed
@@ -257,7 +258,7 @@ class BrokerView:
             with self.brokers_admin() as admin:
                 known = (now_s, admin.groups.list())
             self._listed = known
-        return known[1]
+        return FoundGroups(known[1])
 
     def group(self, group_id: str) -> GroupDescription | None:
         """Return one group. Raises GroupIdNotFound and others."""

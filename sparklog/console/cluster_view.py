@@ -70,6 +70,15 @@ Arrival = Callable[[TopicPartition, pa.RecordBatch], bool]
 """Takes records with `RECORD_COLUMNS` as they arrive; returns False to stop."""
 
 
+@dataclass(frozen=True, slots=True)
+class FoundGroups:
+    """Groups by name."""
+
+    listings: Sequence[GroupListing]
+    problem: str | None = None
+    """Why groups without stored offsets, and the states of the others, are missing."""
+
+
 class ClusterView(Protocol):
     """A log, on a root or at brokers. Thread-safe."""
 
@@ -125,7 +134,7 @@ class ClusterView(Protocol):
     def append_copies(self, to: TopicPartition, batches: Sequence[pa.RecordBatch]) -> None:
         """Append records with their `key`, `value`, `headers` and `timestamp` to a partition."""
 
-    def groups(self) -> Sequence[GroupListing]:
+    def groups(self) -> FoundGroups:
         """Return all groups by name, possibly some seconds old."""
 
     def group(self, group_id: str) -> GroupDescription | None:

@@ -49,7 +49,8 @@ LIST_PARAMETERS: Final = (
 
 def list_groups(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
     """Return one page of groups; with `lag` two requests for each shown one."""
-    listed = view.groups()
+    found = view.groups()
+    listed = found.listings
     state = values.text("state")
     in_state = [group for group in listed if state in ("", group.state)]
     names = set(matching_names([group.group_id for group in in_state], values.text("filter")))
@@ -67,6 +68,7 @@ def list_groups(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
         "states": sorted({g.state for g in listed}),
         "storage": view.kind == "root",
         "live": view.asks_brokers,
+        "problem": found.problem,
         "lagged": values.flag("lag"),
         "groups": [
             {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,6 +35,7 @@ from sparklog.console.cluster_view import (
     RECORD_COLUMNS,
     AppendedRecord,
     Arrival,
+    FoundGroups,
     NewRecord,
     PartitionRange,
     lag_in_records,
@@ -272,17 +273,21 @@ class RootView:
         """Append all records or none. Raises as `append`."""
         self._log.partition(to.topic, to.partition).append(batches)
 
-    def groups(self) -> Sequence[GroupListing]:
+    def groups(self) -> FoundGroups:
         """Return the groups with stored offsets, and those of brokers that answer.
 
         The state of a group is `Unknown` if no broker says it.
         """
         found = {name: GroupListing(name, "consumer", "Unknown", "Unknown")
                  for name in self._stored().groups}  # fmt: skip
+        problem = None
         if self._brokers is not None:
-            with suppress(SparklogError):
-                found |= {one.group_id: one for one in self._brokers.view().groups()}
-        return [found[name] for name in sorted(found)]
+            try:
+                known = self._brokers.view().groups().listings
+                found |= {one.group_id: one for one in known}
+            except SparklogError as error:
+                problem = str(error)
+        return FoundGroups([found[name] for name in sorted(found)], problem)
 
     def group(self, group_id: str) -> GroupDescription | None:
         """Return a group as brokers know it; None without brokers. Raises as `BrokerView.group`."""

@@ -34,7 +34,7 @@ from sparklog.coordinator.group_records import (
 from sparklog.core.clock import ManualClock
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_topic_id
 from sparklog.spark.schedule.history import JobRun, KnownJob, write_history
-from tests.harness.console_browser import NASTY, Browser
+from tests.harness.console_browser import NASTY, Browser, browser_of
 
 Opens = Callable[..., Browser]
 
@@ -330,6 +330,17 @@ def test_ten_thousand_groups_are_read_once(root_browser: Opens) -> None:
     log.partition("__consumer_offsets", 0).append([pa.record_batch(gone)])
     assert browser.get("/groups/group-09999")["offsets"][0]["offset"] == 7
     assert browser.get("/groups?filter=group-0999")["total"] == 10
+
+
+def test_list_of_groups_names_the_reason_without_brokers(filled_root: str) -> None:
+    with closing(RootView(filled_root)) as view, closing(view.with_brokers({})) as asking:
+        with browser_of(asking) as client:
+            browser = Browser(client)
+            found = browser.get("/groups")
+            assert "no broker of this log runs" in found["problem"]
+            assert "no broker of this log runs" in browser.page("/groups")
+        with browser_of(view) as client:
+            assert Browser(client).get("/groups")["problem"] is None
 
 
 def test_wrong_parameters_are_refused_with_words(root_browser: Opens, filled_root: str) -> None:

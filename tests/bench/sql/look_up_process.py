@@ -41,13 +41,16 @@ class DistantStore(DelegatingStore):
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """See `ObjectStore.get`."""
-        time.sleep(self._latency_s)  # as the way to the store takes
+        self._wait()
         return super().get(key, start, end)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         """See `ObjectStore.list`."""
-        time.sleep(self._latency_s)  # as the way to the store takes
+        self._wait()
         yield from super().list(prefix, start_after)
+
+    def _wait(self) -> None:
+        time.sleep(self._latency_s)  # the delay is what this store adds
 
 
 def fill() -> None:
