@@ -1,6 +1,10 @@
 """Producer ids: each broker takes a block from the metadata log and hands them out one by one.
 
 Ids that a stopped broker had left are never used; there are 2^63 of them.
+
+A fenced broker takes blocks, too, as in Kafka. The metadata log gives each block once. A client may
+be connected to no other broker: librdkafka asks one of those that it is connected to. Source:
+Kafka's ProducerIdControlManager, which checks the broker's epoch alone.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from typing import Final
 from sparklog.broker.runtime.metadata_access import MetadataAccess
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import ProducerIdsRecord, Record
-from sparklog.core.errors import NotServing
+from sparklog.core.errors import CoordinatorLoading, OutcomeUnknown, Unavailable
 
 BLOCK: Final = 1000
 """Ids taken at once, as in Kafka: a metadata append for every thousand producers."""
@@ -21,11 +25,13 @@ def take_block(image: MetadataImage, broker_id: int) -> list[Record]:
     """Return the record by which a broker takes the next block.
 
     Raises:
-        NotServing: the broker is not registered, or deposed.
+        CoordinatorLoading: the broker is not registered.
     """
     broker = image.brokers.get(broker_id)
-    if broker is None or broker.fenced:
-        raise NotServing(f"this broker is not registered now; ask another. broker={broker_id}")
+    if broker is None:
+        raise CoordinatorLoading(
+            f"this broker is not registered now; try again in a moment. broker={broker_id}"
+        )
     return [ProducerIdsRecord(broker_id, broker.epoch, image.next_producer_id + BLOCK)]
 
 
@@ -44,8 +50,8 @@ class ProducerIds:
         """Return an id that no producer had.
 
         Raises:
-            NotServing: this broker is deposed.
-            Unavailable: the store does not answer.
+            CoordinatorLoading: this broker is not registered, or the store does not answer. Older
+                Java producers end at any other retriable error of InitProducerId.
         """
         async with self._taking:
             if self._next == self._end:
@@ -61,5 +67,10 @@ class ProducerIds:
             taken = image.next_producer_id
             return take_block(image, self._broker_id)
 
-        await self._metadata.decide(decide)
+        try:
+            await self._metadata.decide(decide)
+        except (Unavailable, OutcomeUnknown) as error:
+            raise CoordinatorLoading(
+                f"no producer ids could be reserved; try again in a moment. {error}"
+            ) from error
         return taken, taken + BLOCK

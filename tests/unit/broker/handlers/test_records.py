@@ -299,11 +299,11 @@ def test_producer_ids_are_never_given_twice() -> None:
     tell(story)
 
 
-def test_init_producer_id_is_rejected_by_a_wrong_or_deposed_broker() -> None:
+def test_init_producer_id_waits_for_a_coordinator_or_for_registration() -> None:
     async def story(node: ToyNode) -> None:
         for transactional_id, code in (
             ("tx", ErrorCode.not_coordinator),
-            (None, ErrorCode.not_leader_or_follower),
+            (None, ErrorCode.coordinator_load_in_progress),
         ):
             request = build_request(
                 Api.INIT_PRODUCER_ID,
