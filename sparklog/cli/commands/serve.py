@@ -77,7 +77,9 @@ def _console(
     if port is None:
         return nullcontext()
     scheme = "https" if job.configs.get("metrics.listener.name") else "http"
-    counters = {}
+    counters: dict[str, Callable[[], Snapshot]] = {}
+    if job.schedule is not None or job.connect_port is not None:
+        counters["Spark's queries"] = pages.requests_of_queries
     if job.schedule is not None:
         from sparklog.spark.access.log_access import shared_log  # noqa: PLC0415 - loads pyarrow
 

@@ -26,7 +26,7 @@ from sparklog.core.counters import by_kind, diff
 from sparklog.core.errors import InvalidRequest, SparklogError, TopicDeleted
 from sparklog.core.types import PartitionId
 from sparklog.log.layout import PartitionLayout
-from sparklog.spark.access.log_access import shared_log
+from sparklog.spark.access.log_access import job_log
 from sparklog.spark.jobs.low_priority import packed
 
 TASKS_PER_SLOT = 4
@@ -169,7 +169,7 @@ def _by_table(
 
 def _answered(root: str, text: str, function: PartitionFunction) -> str:
     work = PartitionWork(**parse_json(text, "share of a job", bytes_max=OBJECT_BYTES_MAX))
-    answer = answered(shared_log(root), work, function)
+    answer = answered(job_log(root), work, function)
     return json.dumps(
         {name: getattr(answer, name) for name in PartitionAnswer.__slots__}, separators=(",", ":")
     )

@@ -57,6 +57,11 @@ class ServeFolder:
         """Return the folder for Spark's temporary files."""
         return self.path / "scratch"
 
+    @property
+    def requests(self) -> Path:
+        """Return the folder for what Python workers request of the store: see `request_files`."""
+        return self.path / "requests"
+
 
 def conf_of_folder(conf: Mapping[str, str], folder: ServeFolder) -> dict[str, str]:
     """Return settings with which Spark's temporary files, and Java's, are in a folder.
@@ -94,6 +99,7 @@ def serve_folder(
         lock = _lock(folder.path / _LOCK)
     try:
         folder.scratch.mkdir()
+        folder.requests.mkdir()
         link_spark_home(folder.spark_home)
         yield folder
         if not failed():

@@ -26,6 +26,7 @@ from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
 from sparklog.core.errors import InvalidRequest, Unavailable
 from sparklog.log.kernels import compile_kernels, kernels_are_kept
+from sparklog.spark.access.request_files import FOLDER_VARIABLE, RequestFolder
 from sparklog.spark.jobs.addresses import ALL, LOOPBACK, is_local
 from sparklog.spark.jobs.jars import delta_conf
 from sparklog.spark.jobs.job import SparkStart, submitted, submitted_conf, tell_report
@@ -112,6 +113,8 @@ def serve_with(
                 if job.connect_port is not None:
                     token = connect_token(SYSTEM_ENTROPY)
                 _start_spark(conf, own, telling, token)
+                if pages is not None:
+                    pages.task_requests = RequestFolder(own.requests, job.root).requests
                 conf |= authenticated_conf(SYSTEM_ENTROPY)
             elif job.connect_port is not None:
                 token = connect_token(SYSTEM_ENTROPY)
@@ -159,7 +162,8 @@ def _start_spark(
         telling.say(compiling())
         compile_kernels()
     telling.say(starting(conf["spark.master"], folder.log))
-    start_quiet_jvm(conf, folder, secrets)
+    variables = {**secrets, FOLDER_VARIABLE: str(folder.requests)}
+    start_quiet_jvm(conf, folder, variables)
 
 
 def _connect_notice(

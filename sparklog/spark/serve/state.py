@@ -12,12 +12,13 @@ Pure, and used by one thread. An event is a broker's id and a mapping with `even
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sparklog.broker.runtime.environment import Address
 from sparklog.broker.runtime.identity import new_log_text
+from sparklog.core.counters import Snapshot
 from sparklog.spark.serve.broker_task import DRAINED, KILLED, REFUSED
 
 WAITING: Final = ("lost", "drained", "ended")
@@ -44,10 +45,19 @@ class BrokerStatus:
 
 @dataclass(slots=True)
 class MetricsPages:
-    """The pages for Prometheus of the brokers that serve, for a reader in another thread."""
+    """The pages for Prometheus of the brokers that serve, for a reader in another thread.
+
+    Beside them are the requests of Spark's Python workers, which have no page.
+    """
 
     by_broker: Mapping[str, str] = field(default_factory=dict)
     """HOST:PORT by a name for people. It is replaced as a whole."""
+    task_requests: Callable[[], Snapshot] = dict
+    """Returns the workers' requests to the store, from the start of Spark on."""
+
+    def requests_of_queries(self) -> Snapshot:
+        """Return the requests that Spark's Python workers reported."""
+        return self.task_requests()
 
 
 @dataclass(frozen=True, slots=True)
