@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Iterator
 from typing import Final
 
 import sparklog.sql.key_state
 import sparklog.store.s3  # noqa: F401 - loaded before the clock starts
 from sparklog.sql.queryable_log import QueryableLog, open_log
-from sparklog.store.base import ObjectInfo, ObjectStore
-from sparklog.store.delegating_store import DelegatingStore
 from sparklog.store.open import open_store
 from tests.bench.common.rounds import timed
 from tests.harness.log_records import batch
@@ -29,28 +25,7 @@ KEY: Final = b"deep"
 VALUE: Final = b"of the ninth newest segment"
 ROOT: Final = "s3://bench/log"
 FILL: Final = "fill"
-
-
-class DistantStore(DelegatingStore):
-    """Waits before each read."""
-
-    def __init__(self, store: ObjectStore, latency_s: float) -> None:
-        """Read from `store`, `latency_s` later."""
-        super().__init__(store)
-        self._latency_s = latency_s
-
-    def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
-        """See `ObjectStore.get`."""
-        self._wait()
-        return super().get(key, start, end)
-
-    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        """See `ObjectStore.list`."""
-        self._wait()
-        yield from super().list(prefix, start_after)
-
-    def _wait(self) -> None:
-        time.sleep(self._latency_s)  # the delay is what this store adds
+SECONDS: Final = "seconds"
 
 
 def fill() -> None:
@@ -65,12 +40,11 @@ def fill() -> None:
             log.partition(TOPIC, 0).append([batch(values, keys=keys)])
 
 
-def seconds(latency_s: float) -> list[float]:
+def seconds() -> list[float]:
     """Return the seconds of the first and of the second look-up."""
 
     def opened() -> tuple[QueryableLog, bytes | None]:
-        store = open_store(ROOT)
-        log = QueryableLog(DistantStore(store, latency_s) if latency_s else store)
+        log = QueryableLog(open_store(ROOT))
         return log, log.get(TOPIC, KEY)
 
     first_s, (log, found) = timed(opened)
@@ -84,4 +58,4 @@ if __name__ == "__main__":
     if sys.argv[1] == FILL:
         fill()
     else:
-        print(json.dumps(seconds(float(sys.argv[1]))))
+        print(json.dumps(seconds()))
