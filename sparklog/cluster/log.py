@@ -145,6 +145,11 @@ class Log(Closeable):
             self._image = image
             return image
 
+    @property
+    def known_image(self) -> MetadataImage | None:
+        """Return the registry as it was at the last refresh, without a request."""
+        return self._image
+
     def topics(self) -> Mapping[str, Topic]:
         """Return every topic, by name."""
         return self.refresh().topics
@@ -380,6 +385,12 @@ class Log(Closeable):
                     f"topic={topic} partition={partition} partitions={known.partitions}"
                 )
             return self._partition(known, partition)
+
+    def expected_partition(self, layout: PartitionLayout) -> PartitionLog:
+        """Return the log of a partition that the registry may not have. For reads only."""
+        return PartitionLog(
+            self.store, layout, clock=self._clock, entropy=self._entropy, pool=self._pool
+        )
 
     def _partition(self, topic: Topic, partition: int) -> PartitionLog:
         key = (topic.topic_id, partition)

@@ -28,6 +28,7 @@ METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 """Kafka's own id for its metadata topic, Uuid(0, 1)."""
 
 _TOPIC_FOLDER = re.compile(r"topics/([A-Za-z0-9._-]{1,249})~([A-Za-z0-9_-]{22})/")
+_PARTITION_FOLDER = re.compile(_TOPIC_FOLDER.pattern + r"(0|[1-9]\d{0,8})/")
 _CHAIN_NAME = re.compile(r"log/(\d{20})(?:~(?!0{10})(\d{10}))?\.arrow")
 _MANIFEST_NAME = re.compile(r"manifest/(\d{20})\.arrow")
 _STAGED_NAME = re.compile(r"staged/[0-9a-f]{32}\.arrow")
@@ -60,6 +61,11 @@ def topic_folder(topic: str, topic_id: str) -> str:
     A long name is cut, so that the folder's name fits a file system; the id distinguishes topics.
     """
     return f"topics/{topic[:FOLDER_NAME_MAX]}~{topic_id}/"
+
+
+def topic_folders_prefix(topic: str) -> str | None:
+    """Return what the keys of topics of this name begin with; None if other topics may share it."""
+    return f"topics/{topic}~" if len(topic) < FOLDER_NAME_MAX else None
 
 
 def topic_of_key(key: str) -> str:
@@ -248,6 +254,14 @@ class PartitionLayout:
         """Return the end offset in a snapshot's key, or None for any other object."""
         match = _SNAPSHOT_NAME.fullmatch(self.relative(key))
         return int(match.group(1)) if match else None
+
+
+def partition_of_key(key: str) -> PartitionLayout | None:
+    """Return the partition in whose folder an object is; None for a topic of a cut name, too."""
+    match = _PARTITION_FOLDER.match(key)
+    if match is None or len(match.group(1)) >= FOLDER_NAME_MAX:
+        return None
+    return PartitionLayout(match.group(1), match.group(2), int(match.group(3)))
 
 
 def is_staged_name(name: str) -> bool:

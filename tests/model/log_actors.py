@@ -14,17 +14,32 @@ from typing import Any
 import pyarrow as pa
 
 from sparklog.core.errors import OutcomeUnknown, SparklogError
-from sparklog.log.effects import Program, create, delete, run
+from sparklog.log.effects import (
+    GetMany,
+    ListAfter,
+    Program,
+    Range,
+    Together,
+    create,
+    delete,
+    run,
+)
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.change import absorb_tail, change, raise_log_start, with_tail
 from sparklog.log.manifest.manifest import REWRITTEN_NONCE, Entry, Manifest
-from sparklog.log.manifest.refresh import read_segment, readable_at_once, refresh
+from sparklog.log.manifest.refresh import (
+    FOOTER_READ_BYTES,
+    read_segment,
+    readable_at_once,
+    refresh,
+)
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.append import AppendResult, Candidate, append
 from sparklog.log.segment.builder import SegmentBuilder
 from sparklog.log.segment.file import Span, StoredBatch, finish_file, write_stream
 from sparklog.log.segment.footer import to_metadata
 from sparklog.log.segment.segment import Append, BatchIndex, CommitKey, CommitStamp, Segment
+from sparklog.store.base import ObjectInfo
 from sparklog.store.memory import MemoryStore
 from tests.model.explorer import Actor, Explorer, Objects, State
 
@@ -157,21 +172,70 @@ def reader(view: PartitionView = COLD) -> Actor:
     return Actor("reader", start)
 
 
-def reader_at_once(name: str = "reader", view: PartitionView = COLD) -> Actor:
-    """Appends, and reads with several requests under way: the view has at least that append."""
+def reader_at_once(
+    name: str = "reader", view: PartitionView = COLD, *, ahead: int = 0, twice: bool = True
+) -> Actor:
+    """Appends, and reads with several requests under way: the view has at least that append.
+
+    With `ahead` it does as a look-up by key. It begins with a listing of the folder, whose parts
+    may show different moments, and reads `ahead` footers in advance. If `twice`, it reads again
+    from the view of its append.
+    """
 
     def start(done: Callable[[Any], None]) -> Program[None]:
         nonce = f"{name}0"
         seen, got = yield from append(view, Candidate(draft(nonce), None))
         done((nonce, got))
         assert got is not None
-        found = yield from readable_at_once(view)
+        early = (yield from _folder_in_parts()) if ahead else None
+        kept: dict[Range, bytes] = {}
+        look = readable_at_once(view, early=early, ahead=ahead)
+        found = yield from (_with_kept_ends(look, kept) if ahead else look)
         assert found.damage is None, f"damage in a whole log: {found.damage}"
         assert found.end_offset >= got.end_offset, f"the reader misses an append: {got}"
         done(found)
-        done((yield from readable_at_once(seen)))
+        for entry in found.entries:
+            data = kept.get(Range(LAYOUT.key(entry.object), -FOOTER_READ_BYTES))
+            if data is not None and entry.nonce != REWRITTEN_NONCE:
+                assert _nonce(entry.object, data) == entry.nonce, "kept from another object"
+        if twice:
+            done((yield from readable_at_once(seen, ahead=ahead)))
 
     return Actor(name, start)
+
+
+def _nonce(name: str, data: bytes) -> str:
+    store = MemoryStore("kept")
+    store.put(LAYOUT.key(name), data)
+    found = run(read_segment(LAYOUT, name), store)
+    assert found is not None
+    return found[0].nonce
+
+
+def _with_kept_ends(
+    program: Program[PartitionView], kept: dict[Range, bytes]
+) -> Program[PartitionView]:
+    """Run a program as on a store of kind `KeptEnds`: no end of an object is read twice."""
+    answer: Any = None
+    try:
+        while True:
+            effect = program.send(answer)
+            if not isinstance(effect, GetMany):
+                answer = yield effect
+                continue
+            asked = tuple(wanted for wanted in effect.ranges if wanted not in kept)
+            found = dict(zip(asked, (yield GetMany(asked)) if asked else (), strict=True))
+            kept |= {r: data for r, data in found.items() if data is not None and r.start}
+            answer = [kept.get(wanted, found.get(wanted)) for wanted in effect.ranges]
+    except StopIteration as end:
+        view: PartitionView = end.value
+        return view
+
+
+def _folder_in_parts() -> Program[list[ObjectInfo]]:
+    prefixes = (LAYOUT.chain_prefix, LAYOUT.manifest_prefix)
+    parts = yield Together(tuple(ListAfter(prefix, "") for prefix in prefixes))
+    return [info for part in parts for info in part]
 
 
 def log_of(view: PartitionView, store: MemoryStore) -> dict[int, str]:

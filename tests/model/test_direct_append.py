@@ -66,6 +66,29 @@ CASES: dict[str, tuple[list[Actor], dict[str, int]]] = {
         [reader_at_once(), absorber(), absorber("9" * 32)],
         {},
     ),
+    "a reader that reads ahead beside a merge": ([reader_at_once(ahead=2), merger()], {}),
+    "a reader that reads ahead beside a trim": ([reader_at_once(ahead=2), trimmer()], {}),
+    "a reader that reads ahead beside an absorber": ([reader_at_once(ahead=2), absorber()], {}),
+    "a reader with requests at once, a writer and a merge": (
+        [reader_at_once(twice=False), writer("b", 1), merger()],
+        {},
+    ),
+    "a reader that reads ahead, a writer and a trim": (
+        [reader_at_once(ahead=1, twice=False), writer("b", 1), trimmer()],
+        {},
+    ),
+    "a reader that reads ahead, a writer and an absorber": (
+        [reader_at_once(ahead=1, twice=False), writer("b", 1), absorber()],
+        {},
+    ),
+    "a reader that reads ahead, a writer and a merge": (
+        [reader_at_once(ahead=1, twice=False), writer("b", 1), merger()],
+        {},
+    ),
+    "a reader that reads ahead and two who change the manifest": (
+        [reader_at_once(ahead=2, twice=False), absorber(), absorber("9" * 32)],
+        {},
+    ),
     "one commit key, two writers": (
         [writer("a", 1, key=CommitKey("q", 7)), writer("b", 1, key=CommitKey("q", 7))],
         {"lost_replies": 1, "crashes": 1},

@@ -33,7 +33,8 @@ from sparklog.core.errors import DataCorrupt, OutcomeUnknown, SparklogError, Una
 from sparklog.log.effects import Program
 from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, PartitionLayout
 from sparklog.log.manifest.change import absorb_tail, change
-from sparklog.log.manifest.refresh import probe, refresh
+from sparklog.log.manifest.quick_refresh import probe
+from sparklog.log.manifest.refresh import refresh
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.append import Candidate, append
 from sparklog.log.partition.whole_reader import read_whole

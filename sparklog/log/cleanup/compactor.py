@@ -42,7 +42,8 @@ from sparklog.log.manifest.change import (
     with_tail,
 )
 from sparklog.log.manifest.manifest import Cleaning, Entry
-from sparklog.log.manifest.refresh import quick_refresh, refresh
+from sparklog.log.manifest.quick_refresh import quick_refresh
+from sparklog.log.manifest.refresh import refresh
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.read_committed import AbortedRange, aborted_stretches, decided
 from sparklog.log.partition.segment_reader import Region, SegmentReader

@@ -3,12 +3,8 @@
 `refresh` and `readable` look for a newer manifest once more after they have followed the chain.
 FORMAT.md 4 says when a tail is valid.
 
-`quick_refresh` does not look again, and `quick_refresh_at` takes all names from an existing
-listing. Their view may be slightly old, and its tail may belong to a manifest that was just
-replaced. Use it to decide that there is no work; refresh it before you change anything. Any view,
-including this one, is a valid start for `refresh`.
-
-`readable_at_once` does the same as `readable` with several requests under way, for threads.
+`readable_at_once` does the same as `readable` with several requests under way, for threads. Any
+view is a valid start for all of them.
 """
 
 from __future__ import annotations
@@ -39,8 +35,6 @@ from sparklog.store.base import ObjectInfo
 FOOTER_READ_BYTES = 64 * 1024
 """Bytes read from an object's end first; nearly always they hold the whole footer."""
 REFRESH_ROUNDS_MAX = 16
-PROBES_MAX = 8
-"""Segments found one after the other before a listing becomes cheaper."""
 NAMES_READ_AT_ONCE = 64
 LISTED_EARLY_MAX = 1000
 """Names of the log that are listed beside those of manifests: one request."""
@@ -162,38 +156,83 @@ def readable(view: PartitionView) -> Program[PartitionView]:
     )
 
 
-def readable_at_once(view: PartitionView) -> Program[PartitionView]:
-    """Return what `readable` does, in two steps for a log without a new manifest; in `run` only.
+def readable_at_once(
+    view: PartitionView, *, early: Sequence[ObjectInfo] | None = None, ahead: int = 0
+) -> Program[PartitionView]:
+    """Return what `readable` does, in fewer steps; in `run` only.
 
-    Both listings are one step, and the tail's footers and the second look for a manifest another.
-    If that does not give the whole log, `readable` follows. Cost: as `readable`, and a listing more
-    where a manifest is new and the first listing may be older than it.
+    Both listings are one step, the tail's footers another, and a new manifest one between them. The
+    last one looks for a newer manifest. If the result is not the whole log, `readable` follows.
+    Cost: as `readable`, and a listing more where the first one may be older than a new manifest.
+
+    Args:
+        `view`: a view from before.
+        `early`: a listing of the partition's folder that the caller began after it needed the view.
+            It saves a step. Only for a view without records.
+        `ahead`: the number of newest objects whose footers are read in the first steps, for a
+            store that keeps them. It saves the step of the tail's footers above a new manifest.
     """
     known = view if view.damage is None else replace(view, damage=None)
-    view, listed = yield from _listed_at_once(known)
-    positions = positions_from(view, listed)
-    if len(positions) > NAMES_READ_AT_ONCE:
-        return (yield from readable(view))
-    keys = [view.layout.key(view.layout.chain_name(*position)) for position in sorted(positions)]
-    manifests_again, ends = yield Together((_manifests_after(view), GetMany(_ends_of(keys))))
-    if _versions(view.layout, manifests_again):
-        return (yield from readable(view))
-    longer = yield from _followed(view, positions, ends)
-    if longer.damage is not None or _beyond(longer, listed):
-        return (yield from readable(view))
+    versions, listed = yield from _listed_at_once(known, early, ahead)
+    ends: dict[str, bytes | None] = {}
+    if versions:
+        moved = yield from _moved_at_once(known, max(versions), listed, ahead)
+        if moved is None:
+            return (yield from readable(known))
+        known, ends = moved
+    if len(listed) >= LISTED_EARLY_MAX or (versions and not _shows_end(known, listed)):
+        listed = yield from _listed_after(known)
+    positions = positions_from(known, listed)
+    keys = [known.layout.key(known.layout.chain_name(*position)) for position in sorted(positions)]
+    if len(keys) > NAMES_READ_AT_ONCE:
+        return (yield from readable(known))
+    missing = [key for key in keys if key not in ends]
+    if missing:
+        ends |= zip(missing, (yield from get_many(_ends_of(missing))), strict=True)
+    longer = yield from _followed(known, positions, [ends[key] for key in keys])
+    # A name that a rewrite freed may have another object. So this look begins after all were read.
+    newer = versions_of(known.layout, (yield _manifests_after(known)))
+    if newer or longer.damage is not None or _beyond(longer, listed):
+        return (yield from readable(known))
     return _with_damage(longer, None)
 
 
-def _listed_at_once(view: PartitionView) -> Program[tuple[PartitionView, Sequence[ObjectInfo]]]:
-    """Return the view from the newest manifest on, and the log as it was then or later."""
-    early = ListAfter(view.layout.chain_prefix, _last_known(view), LISTED_EARLY_MAX)
-    manifests_listed, listed = yield Together((_manifests_after(view), early))
-    versions = _versions(view.layout, manifests_listed)
-    whole = len(listed) < LISTED_EARLY_MAX
-    if versions:
-        view = _existing((yield from at_newest(view, versions)))
-        whole = whole and _shows_end(view, listed)
-    return view, listed if whole else (yield from _listed_after(view))
+def _listed_at_once(
+    view: PartitionView, early: Sequence[ObjectInfo] | None, ahead: int
+) -> Program[tuple[list[int], Sequence[ObjectInfo]]]:
+    """Return the versions of newer manifests, and the log as it was then, before or later."""
+    layout = view.layout
+    if early is not None:
+        listed = [info for info in early if info.key.startswith(layout.chain_prefix)]
+        return versions_of(layout, early), listed
+    log = ListAfter(layout.chain_prefix, _last_known(view), LISTED_EARLY_MAX)
+    newest = view.entries[-ahead:] if ahead else ()
+    names = tuple(dict.fromkeys(layout.key(entry.object) for entry in newest))
+    reads: tuple[ListAfter | GetMany, ...] = (_manifests_after(view), log)
+    if names:
+        reads = (*reads, GetMany(_ends_of(names)))
+    manifests_listed, listed, *_ = yield Together(reads)
+    return versions_of(layout, manifests_listed), listed
+
+
+def _moved_at_once(
+    view: PartitionView, newest: int, listed: Sequence[ObjectInfo], ahead: int
+) -> Program[tuple[PartitionView, dict[str, bytes | None]] | None]:
+    """Return the view at a manifest, and the ends of the newest objects; None if it is unreadable.
+
+    Both are one step.
+    """
+    layout = view.layout
+    key = layout.key(layout.manifest_name(newest))
+    names = [info.key for info in listed[-ahead:]] if ahead else []
+    data, *ends = yield from get_many((Range(key), *_ends_of(names)))
+    if data is None:
+        return None
+    try:
+        found = manifests.decode(data, layout, key)
+    except DataCorrupt:
+        return None  # `readable` reports it
+    return _existing(at_manifest(view, found, newest)), dict(zip(names, ends, strict=True))
 
 
 def _shows_end(view: PartitionView, listed: Iterable[ObjectInfo]) -> bool:
@@ -246,33 +285,6 @@ def unreadable(view: PartitionView) -> DataCorrupt:
     )
 
 
-def probe(view: PartitionView) -> Program[PartitionView]:
-    """Return the partition with segments appended since. One request if there are none.
-
-    Reads the next name of the chain as long as it exists. Such an object continues the chain only
-    while no newer manifest exists (FORMAT.md 4), so one look for a manifest follows. If no segment
-    is new, a newer manifest may still exist: call `refresh` now and then.
-
-    Raises:
-        DataCorrupt: a segment of the tail is damaged, or the chain is broken.
-    """
-    longer = view
-    for _ in range(PROBES_MAX):
-        try:
-            found = yield from read_segment(view.layout, longer.next_name)
-            if found is None:
-                break
-            longer = longer.extended(*found)
-        except DataCorrupt:
-            return (yield from refresh(view))
-    else:
-        return (yield from refresh(view))
-    if longer is view:
-        return view
-    _, moved = yield from newer_manifest(longer)
-    return (yield from refresh(view)) if moved else longer
-
-
 def newer_manifest(view: PartitionView) -> Program[tuple[PartitionView, bool]]:
     """Look for a newer manifest. Returns the view from there, and True if there was a newer name.
 
@@ -297,7 +309,7 @@ def _existing(view: PartitionView) -> PartitionView:
 
 def look_for_manifest(view: PartitionView) -> Program[tuple[PartitionView, bool]]:
     """Look for a newer manifest, even the last one of a deleted topic; see `newer_manifest`."""
-    versions = _versions(view.layout, (yield _manifests_after(view)))
+    versions = versions_of(view.layout, (yield _manifests_after(view)))
     if not versions:
         return view, False
     return (yield from at_newest(view, versions)), True
@@ -309,7 +321,8 @@ def _manifests_after(view: PartitionView) -> ListAfter:
     return ListAfter(layout.manifest_prefix, after)
 
 
-def _versions(layout: PartitionLayout, listed: Iterable[ObjectInfo]) -> list[int]:
+def versions_of(layout: PartitionLayout, listed: Iterable[ObjectInfo]) -> list[int]:
+    """Return the versions of the listed manifests."""
     return [v for info in listed if (v := layout.manifest_version(info.key)) is not None]
 
 
@@ -438,33 +451,3 @@ def _followed(
             except DataCorrupt as error:
                 return replace(view, damage=error.with_traceback(None))
     return view
-
-
-def quick_refresh(layout: PartitionLayout) -> Program[PartitionView]:
-    """Return the partition as it was a moment ago. Two listings and a GET if it has no tail.
-
-    Raises:
-        DataCorrupt: a segment of the tail is damaged, or the chain is broken.
-        TopicDeleted: the newest manifest says so.
-    """
-    view, _ = yield from newer_manifest(PartitionView(layout))
-    try:
-        return (yield from follow_chain(view))
-    except DataCorrupt:
-        return (yield from refresh(view))
-
-
-def quick_refresh_at(
-    layout: PartitionLayout, listed: Sequence[ObjectInfo]
-) -> Program[PartitionView | None]:
-    """Return the partition as a listing of its folder shows it; None if it cannot be derived.
-
-    Cost: a GET for the manifest, and one for each segment of the tail.
-    """
-    view = yield from at_newest(PartitionView(layout), _versions(layout, listed))
-    if view.manifest.deleted:
-        return None
-    try:
-        return (yield from follow_names(view, listed))
-    except DataCorrupt:
-        return None

@@ -23,8 +23,8 @@ from sparklog.log.effects import Program, Result, create, run
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.change import absorb_tail, change, raise_log_start
 from sparklog.log.manifest.manifest import Entry
+from sparklog.log.manifest.quick_refresh import probe
 from sparklog.log.manifest.refresh import (
-    probe,
     readable,
     readable_at_once,
     refresh,
@@ -33,14 +33,14 @@ from sparklog.log.manifest.refresh import (
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition import offset_lookup
 from sparklog.log.partition.append import AppendResult, Candidate, append
-from sparklog.log.partition.key_lookup import FoundKey, find_key
+from sparklog.log.partition.key_lookup import NEWEST_AT_ONCE, FoundKey, find_key
 from sparklog.log.partition.read_committed import TransactionOutcomes, decided
 from sparklog.log.partition.segment_reader import SegmentReader
 from sparklog.log.schema import check_keys, check_record_sizes, normalized, read_schema
 from sparklog.log.segment.builder import SegmentBuilder, build_records, build_references
 from sparklog.log.segment.segment import CommitKey, CommitStamp, Reference, Segment
 from sparklog.log.segment.unread_batches import Unread
-from sparklog.store.base import ObjectStore
+from sparklog.store.base import ObjectInfo, ObjectStore
 from sparklog.store.kept_ends import KeptEnds
 
 logger = logging.getLogger(__name__)
@@ -117,11 +117,18 @@ class PartitionLog:
         self._fresh = True
         self._looked_s = self._clock.monotonic_s()
 
-    def readable(self, *, probing: bool = False, through: KeptEnds | None = None) -> PartitionView:
+    def readable(
+        self,
+        *,
+        probing: bool = False,
+        through: KeptEnds | None = None,
+        early: Sequence[ObjectInfo] | None = None,
+    ) -> PartitionView:
         """Return the partition as far as it is readable; `damage` says why the view ends there.
 
         For readers, which then get the records before a damaged segment. Cost and `through`: as
-        `view`, or as `probe`.
+        `view`, or as `probe`. `early`: a listing of the partition's folder that began after the
+        caller needed the view.
         """
         with self._lock:
             if probing and self._fresh:
@@ -130,11 +137,23 @@ class PartitionLog:
                     return self._view
                 except DataCorrupt as error:
                     logger.warning("looking how far the log can be read: %s", error)
-            look = readable if through is None else readable_at_once
-            self._view = self._run(look(self._view), through)
+            if through is None:
+                look = readable(self._view)
+            else:
+                if self._view.entries:
+                    early = None
+                look = readable_at_once(self._view, early=early, ahead=NEWEST_AT_ONCE)
+            self._view = self._run(look, through)
             # The next append refreshes the view, and then raises the damage.
             self._fresh = self._view.damage is None
             return self._view
+
+    def use(self, view: PartitionView) -> None:
+        """Begin with a view that another object of the same partition read."""
+        assert view.layout == self.layout
+        with self._lock:
+            if not self._fresh and view.damage is None:
+                self._view, self._fresh = view, True
 
     def probe(self) -> PartitionView:
         """Return the partition with the segments appended since the last view.

@@ -36,7 +36,8 @@ from sparklog.log.effects import run
 from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, topic_folder
 from sparklog.log.manifest.change import absorb_tail, change
 from sparklog.log.manifest.manifest import Manifest
-from sparklog.log.manifest.refresh import quick_refresh_at, refresh
+from sparklog.log.manifest.quick_refresh import quick_refresh_at
+from sparklog.log.manifest.refresh import refresh
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.segment.segment import CommitKey
 from sparklog.spark.jobs.arguments import (

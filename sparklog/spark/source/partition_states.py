@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from sparklog.cluster.log import Log
 from sparklog.cluster.metadata.image import MetadataImage
@@ -24,6 +24,7 @@ from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.partition_log import PartitionLog
 from sparklog.log.partition.read_committed import TransactionOutcomes, decided
 from sparklog.spark.access.leaders import PartitionLeaders
+from sparklog.spark.source.early_look import EarlyLook
 from sparklog.spark.source.offsets import select
 from sparklog.spark.source.readable_partition import ReadablePartition
 from sparklog.spark.source.selection import Selection
@@ -189,21 +190,40 @@ class PartitionLookup:
         return self._leaders.ends(image, served, patience_s)
 
     def _segments(self, *, probing: bool, lenient: bool) -> PartitionStates:
-        image = self._log.refresh(probing=probing)
+        early = None
+        if self._through is not None:
+            early = EarlyLook(self._log, self._selection, self._through)
+        with early or nullcontext():
+            image = self._log.refresh(probing=probing)
+            found = self._views(image, probing=probing, lenient=lenient, early=early)
         for _ in range(DELETIONS_MET_MAX):
-            found = self._views(image, probing=probing, lenient=lenient)
             if not any(extent.view.damage for extent in found.views.values()):
                 return found
             # Half of a topic looks like a damaged one while it is being deleted.
             before, image = image, self._log.refresh()
             if _topic_ids(before) == _topic_ids(image):
                 return found
-        return self._views(image, probing=probing, lenient=lenient)
+            found = self._views(image, probing=probing, lenient=lenient)
+        return found
 
-    def _views(self, image: MetadataImage, *, probing: bool, lenient: bool) -> PartitionStates:
+    def _views(
+        self,
+        image: MetadataImage,
+        *,
+        probing: bool,
+        lenient: bool,
+        early: EarlyLook | None = None,
+    ) -> PartitionStates:
         places = select(self._selection, image.topics, lenient=lenient)
         logs = {place: self._log.partition(place.topic, place.partition) for place in places}
-        look = partial(PartitionLog.readable, probing=probing, through=self._through)
+
+        def look(log: PartitionLog) -> PartitionView:
+            view = None if early is None else early.view(log.layout)
+            if view is None:
+                return log.readable(probing=probing, through=self._through)
+            log.use(view)
+            return view
+
         each = map if len(logs) < 2 else self._pool.map
         views = zip(places, each(look, logs.values()), strict=True)
         return PartitionStates(logs, {place: self._extent(view) for place, view in views}, image)

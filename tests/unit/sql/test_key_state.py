@@ -27,8 +27,10 @@ LARGE_BYTES = 2000
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> RequestSteps:
     counted = RequestSteps()
-    for module in ("sparklog.cluster.log", "sparklog.sql.topics"):
-        monkeypatch.setattr(f"{module}.ThreadPoolExecutor", lambda *_: SteppedPool(counted))
+    for module in ("cluster.log", "sql.topics", "spark.source.early_look"):
+        monkeypatch.setattr(
+            f"sparklog.{module}.ThreadPoolExecutor", lambda *_: SteppedPool(counted)
+        )
     return counted
 
 
@@ -55,23 +57,35 @@ def number_of(value: bytes | None) -> bytes:
     return value.split(b" ")[0]
 
 
-def test_look_up_of_a_key_takes_four_steps_in_small_segments(steps: RequestSteps) -> None:
+def test_look_up_of_a_key_takes_three_steps_in_small_segments(steps: RequestSteps) -> None:
     log = opened(filled(), steps)
     assert number_of(log.get("t", DEEP)) == b"3"
-    assert steps.now == 4
-    assert len(steps.requests) == len(set(steps.requests)) + 2, "manifests are listed twice"
+    assert steps.now == 3
+    assert len(steps.requests) == len(set(steps.requests)) + 1, "the registry's manifests, again"
+    assert len(steps.requests) == SEGMENTS + 7
     steps.clear()
     assert number_of(log.get("t", b"key-7")) == b"11"
-    assert steps.now == 5
+    assert steps.now == 2
     assert log.get("t", b"nothing") is None
 
 
-def test_look_up_of_a_key_takes_eight_steps_in_large_segments(steps: RequestSteps) -> None:
+def test_look_up_takes_three_steps_above_a_manifest(steps: RequestSteps) -> None:
+    store = filled()
+    writer = QueryableLog(store).partition("t", 0)
+    writer.absorb_tail()
+    writer.append([batch([b"new "], keys=[b"key-7"])])
+    log = opened(store, steps)
+    assert number_of(log.get("t", b"key-7")) == b"new"
+    assert steps.now == 3
+    assert len(steps.requests) == SEGMENTS + 9
+
+
+def test_look_up_of_a_key_takes_five_steps_in_large_segments(steps: RequestSteps) -> None:
     store = filled(LARGE_BYTES)
     QueryableLog(store).partition("t", 0).absorb_tail()
     log = opened(store, steps)
     assert number_of(log.get("t", DEEP)) == b"3"
-    assert steps.now == 8
+    assert steps.now == 5
     assert len(steps.requests) <= SEGMENTS + 12
 
 

@@ -13,7 +13,7 @@ from sparklog.cluster.metadata.access_state import token_record
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import ProducerIdsRecord, Record
 from sparklog.core.errors import Fenced, InvalidConfig, Unavailable
-from sparklog.log.manifest.refresh import probe
+from sparklog.log.manifest.quick_refresh import probe
 from sparklog.log.wal.objects import WalKind, decode_header
 from sparklog.security.principal import ANONYMOUS
 from sparklog.security.sasl.delegation_tokens import DelegationToken
