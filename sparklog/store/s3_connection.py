@@ -12,16 +12,21 @@ import asyncio
 import gc
 import gzip
 import json
+import re
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from functools import cache
 from os.path import isfile
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from aiobotocore.config import AioConfig
 from aiobotocore.httpsession import AIOHTTPSession
 from aiobotocore.session import get_session
 from botocore.handlers import add_expect_header
 from botocore.loaders import JSONFileLoader, Loader
+from botocore.utils import parse_timestamp
 from fsspec.asyn import get_loop
 
 from sparklog.store.settings import S3Access, StoreSettings
@@ -29,6 +34,17 @@ from sparklog.store.starting_line import STARTING_LINE
 
 T = TypeVar("T")
 
+S3_MODEL: Final = re.compile(r"\bs3[/\\][0-9-]+[/\\]service-2$")
+"""The library's file of what S3 can do, without its ending."""
+OPERATIONS: Final = (
+    "DeleteObject",
+    "GetObject",
+    "HeadBucket",
+    "HeadObject",
+    "ListObjectsV2",
+    "PutObject",
+)
+"""Of S3. `HeadBucket` is the library's, for buckets of another region."""
 HIDDEN_RETRIES = 0
 """Retries that the libraries below may send by themselves."""
 CLOSE_TIMEOUT_S = 5.0
@@ -36,6 +52,29 @@ CLOSE_TIMEOUT_S = 5.0
 
 class _SendOnce(AIOHTTPSession):  # type: ignore[misc]  # the library ships no types
     """Keeps aiohttp from repeating a request on a second connection."""
+
+    _trusting: ClassVar[dict[Any, Future[Any]]] = {}
+    """Contexts of TLS that are made while a client is, by `verify`. Each is for one session."""
+
+    @classmethod
+    def trust_early(cls, verify: Any) -> None:
+        """Begin to read the certificates by which servers are verified, in a thread.
+
+        The library reads them at the first request, which waits for it. Python's lock is free
+        meanwhile, so a client is made in the same time. The library makes a context by itself if
+        it asks for another `verify`, or no longer asks in this way.
+
+        `verify`: a file of certificates; None for the library's own.
+        """
+        verify = True if verify is None else verify
+        thread = ThreadPoolExecutor(1, "sparklog-certificates")
+        made = AIOHTTPSession(verify=verify)
+        cls._trusting[verify] = thread.submit(made._build_verify_context)  # noqa: SLF001 - no other way
+        thread.shutdown(wait=False)
+
+    def _build_verify_context(self) -> Any:
+        early = self._trusting.pop(self._verify, None)
+        return super()._build_verify_context() if early is None else early.result()
 
     async def _get_session(self, proxy_url: str | None) -> Any:
         session = await super()._get_session(proxy_url)
@@ -58,7 +97,8 @@ class _ModelFiles(JSONFileLoader):  # type: ignore[misc]  # the library ships no
         for ending, opened in ((".json", open), (".json.gz", gzip.open)):
             if isfile(file_path + ending):
                 with opened(file_path + ending, "rb") as file:
-                    return _parsed(file.read())
+                    found = _parsed(file.read())
+                return _used_part(found) if S3_MODEL.search(file_path) else found
         return None
 
 
@@ -71,6 +111,40 @@ def _parsed(text: bytes) -> Any:
     finally:
         if collects:
             gc.enable()
+
+
+def _used_part(model: dict[str, Any]) -> dict[str, Any]:
+    """Return the model of S3 with the operations that are used, and the shapes that they reach.
+
+    The rest, nine tenths of it, would take memory, and time of each collection of garbage.
+    """
+    operations = {name: model["operations"][name] for name in OPERATIONS}
+    shapes: dict[str, Any] = {}
+    waiting: list[Any] = list(operations.values())
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            name = value.get("shape")
+            if isinstance(name, str) and name not in shapes:
+                shapes[name] = model["shapes"][name]
+                waiting.append(shapes[name])
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+    return {**model, "operations": operations, "shapes": shapes}
+
+
+def _instant(text: Any) -> datetime:
+    """Return the time in an answer; in a tenth of the time for the forms that S3 has."""
+    try:
+        if isinstance(text, str) and text.endswith("Z"):
+            return datetime.fromisoformat(text)
+        if isinstance(text, str) and text.endswith(" GMT"):
+            return parsedate_to_datetime(text)
+    except ValueError:
+        pass  # the library knows more forms
+    found: datetime = parse_timestamp(text)
+    return found
 
 
 class _AnyService(frozenset[str]):
@@ -147,8 +221,11 @@ class S3Connection:
                     s3=access.addressing and {"addressing_style": access.addressing},
                 )
                 session = get_session()
+                _SendOnce.trust_early(session.get_config_variable("ca_bundle"))
                 if session.get_config_variable("data_path") is None:
                     session.register_component("data_loader", _service_models())
+                parsers = session.get_component("response_parser_factory")
+                parsers.set_parser_defaults(timestamp_parser=_instant)
                 self._context = session.create_client(
                     "s3",
                     config=config,

@@ -124,10 +124,13 @@ class S3Server:
 
 
 @contextmanager
-def s3_server(folder: Path, bucket: str) -> Iterator[S3Server]:
-    """Serve S3 by `S3_SERVER`, with one bucket; versitygw keeps the objects in `folder`."""
+def s3_server(folder: Path, bucket: str, *options: str) -> Iterator[S3Server]:
+    """Serve S3 by `S3_SERVER`, with one bucket; versitygw keeps the objects in `folder`.
+
+    `options`: of versitygw.
+    """
     if S3_SERVER == "versitygw":
-        with versitygw(folder, bucket) as port:
+        with versitygw(folder, bucket, *options) as port:
             yield S3Server(port)
     else:
         with moto_server() as moto:

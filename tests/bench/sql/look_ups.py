@@ -34,7 +34,8 @@ NEXT_FAR = Measure("next look-up, 20 ms for each request", "s", (), "look-ups")
 
 def measure_look_ups(run: Run[SqlPlan], folder: Path) -> None:
     """Time look-ups by new processes, after one that is not counted."""
-    with s3_server(folder / "s3", "bench") as server, distant(server.port, DISTANT_S) as port:
+    served = s3_server(folder / "s3", "bench", "--keep-alive")
+    with served as server, distant(server.port, DISTANT_S) as port:
         near, far = server.environment(), server.environment(f"http://127.0.0.1:{port}")
         _call(near, FILL)
         for server_side, first, following in ((near, FIRST, NEXT), (far, FIRST_FAR, NEXT_FAR)):
