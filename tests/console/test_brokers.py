@@ -240,10 +240,14 @@ def test_group_has_lag_in_time_and_history(cluster: SparklogCluster) -> None:
 
 
 def test_root_beside_brokers_shows_members_and_transactions(cluster: SparklogCluster) -> None:
+    # An open transaction: these brokers soon forget the id of a producer without one.
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "beside"}
     )
     producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(cluster.topic("opened"), b"open", partition=0)
+    assert producer.flush(30) == 0
     root = RootView(cluster.root)
     view = root.with_brokers({"security.protocol": "PLAINTEXT"})
     with (
@@ -271,5 +275,6 @@ def test_root_beside_brokers_shows_members_and_transactions(cluster: SparklogClu
         assert "known to brokers only" in page
         assert 'href="/transactions"' not in page
         assert "--bootstrap-server" in without.get("/transactions", 400)["message"]
+    producer.abort_transaction(30)
     root.close()
     view.release()
