@@ -28,6 +28,10 @@ from tests.harness.waiting import eventually
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 FAKE_GCS = "github.com/fsouza/fake-gcs-server@v1.56.1"
 AZURITE = "azurite@3.37.0"
+KEEP_ALIVE = "--keep-alive"
+"""An option of versitygw: connections stay open between requests, as those to S3 do. Without it the
+server closes each connection after one response.
+"""
 S3_KEY, S3_SECRET = "test", "test-secret"
 AZURE_ACCOUNT = "devstoreaccount1"
 AZURE_KEY = (

@@ -19,7 +19,7 @@ from tests.bench.broker.measures.latency import measure_latency
 from tests.bench.broker.measures.logins import guessed_cluster, measure_logins
 from tests.bench.broker.measures.producing import UNFORCED, measure_producing, measure_unforced
 from tests.bench.broker.measures.record_checks import measure_record_checks
-from tests.bench.broker.measures.s3 import cluster_on_s3, measure_s3
+from tests.bench.broker.measures.s3 import cluster_on_s3, measure_history_s3, measure_s3
 from tests.bench.broker.measures.slow_store import measure_slow_store
 from tests.bench.broker.measures.tls import measure_tls, tls_clusters
 from tests.bench.broker.plan import FULL, QUICK, BrokerPlan
@@ -68,9 +68,10 @@ def measure(run: Run[BrokerPlan]) -> None:
     if run.wants("slow-store") and "sparklog" in run.systems:
         with sparklog_cluster(work / "slow", SLOW_LAUNCHER) as ours:
             run.take("slow-store", measure_slow_store, ours, plan, results)
-    if run.wants("s3") and "sparklog" in run.systems:
+    if run.wants("s3", "history-s3") and "sparklog" in run.systems:
         with cluster_on_s3(work / "on-s3") as ours:
-            run.take("s3", measure_s3, ours, work / "on-folder", plan, results)
+            run.take("s3", measure_s3, ours, plan, results)
+            run.take("history-s3", measure_history_s3, ours, work / "on-folder", plan, results)
     if run.wants("idle"):
         with clusters(run.systems, work / "idle") as sides:
             for side in sides:
@@ -96,6 +97,7 @@ BENCHMARK = Benchmark(
         "slow-store",
         "bill",
         "s3",
+        "history-s3",
         "idle",
     ),
     systems=("sparklog", "kafka"),

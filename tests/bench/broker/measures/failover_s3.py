@@ -26,7 +26,7 @@ from tests.bench.common.results import Measure, Results, progress
 from tests.bench.common.side import ANSWER_TIMEOUT_S
 from tests.bench.common.targets import CostAtMost
 from tests.harness.broker_processes import BrokerProcesses
-from tests.harness.store_servers import s3_environment, versitygw
+from tests.harness.store_servers import KEEP_ALIVE, s3_environment, versitygw
 from tests.harness.waiting import eventually
 
 GROUP = "failover on S3, s"
@@ -43,6 +43,8 @@ READER = {
     "enable.auto.commit": False,
     "fetch.wait.max.ms": 50,
     "fetch.error.backoff.ms": 20,
+    # A consumer that saw a partition without a leader asks again after up to a second otherwise.
+    "topic.metadata.refresh.interval.ms": 100,
     "log_level": 2,
 }
 QUICK = {k: v for k, v in CLIENT.items() if k.startswith(("retry", "reconnect", "topic.metadata"))}
@@ -117,7 +119,7 @@ def measure_failover_s3(work: Path, plan: BrokerPlan, results: Results) -> None:
     progress("starting brokers on versitygw")
     work.mkdir(parents=True)
     with (
-        versitygw(work / "s3", BUCKET) as port,
+        versitygw(work / "s3", BUCKET, KEEP_ALIVE) as port,
         BrokerProcesses(
             f"s3://{BUCKET}/log", work, environment=s3_environment(port), program=PROGRAM
         ) as brokers,

@@ -23,7 +23,7 @@ from tests.bench.common.plan import GIB
 from tests.bench.common.results import Measure, Results
 from tests.bench.common.sparklog_side import SparklogSide, total
 from tests.bench.common.targets import CostAtMostPeer, RateTimesPeer
-from tests.harness.store_servers import s3_environment, versitygw
+from tests.harness.store_servers import KEEP_ALIVE, s3_environment, versitygw
 
 LAUNCHER = (sys.executable, "-m", "tests.bench.broker.distant_serve")
 BUCKET = "bench"
@@ -49,7 +49,7 @@ day at 140 MiB/s (its post on the costs of S3's API). AutoMQ: $3,952 a month at 
 def cluster_on_s3(work: Path) -> Iterator[SparklogSide]:
     """Run brokers on Spark over versitygw."""
     with (
-        versitygw(work / "s3", BUCKET) as port,
+        versitygw(work / "s3", BUCKET, KEEP_ALIVE) as port,
         sparklog_cluster(
             work / "brokers",
             LAUNCHER,
@@ -61,13 +61,17 @@ def cluster_on_s3(work: Path) -> Iterator[SparklogSide]:
         yield side
 
 
-def measure_s3(side: SparklogSide, work: Path, plan: BrokerPlan, results: Results) -> None:
-    """Measure rates, waiting times and history, and count requests; `work` is for a folder."""
+def measure_s3(side: SparklogSide, plan: BrokerPlan, results: Results) -> None:
+    """Measure rates and waiting times, and count requests."""
     measure_slow_store(side, plan, results, S3)
-    with sparklog_cluster(work) as folder:
-        _read_history(side, folder, plan, results)
     for partitions in plan.bill_partitions[:2]:
         _count(side, partitions, plan, results)
+
+
+def measure_history_s3(side: SparklogSide, work: Path, plan: BrokerPlan, results: Results) -> None:
+    """Read history from S3 and from a folder; `work` is for the folder."""
+    with sparklog_cluster(work) as folder:
+        _read_history(side, folder, plan, results)
 
 
 def _read_history(
