@@ -69,7 +69,12 @@ class Secured:
 Story = Callable[[Secured], Coroutine[Any, Any, None]]
 
 
-def serve(story: Story, settings: dict[str, str], image: MetadataImage = IMAGE) -> None:
+def serve(
+    story: Story,
+    settings: dict[str, str],
+    image: MetadataImage = IMAGE,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+) -> None:
     async def run() -> None:
         async def newest() -> MetadataImage:
             return image
@@ -95,7 +100,8 @@ def serve(story: Story, settings: dict[str, str], image: MetadataImage = IMAGE) 
             await listeners.close()
             compute.close()
 
-    asyncio.run(run())
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(run())
 
 
 class Peer:

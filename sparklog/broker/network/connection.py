@@ -119,9 +119,9 @@ class Connection(asyncio.Protocol):
         self._service = service
         self._closed = closed
         self._access = access
-        self._login = None if access.login is None else access.login()
+        self.login = None if access.login is None else access.login()
         self._reader = FrameReader(
-            service.frame_bytes_max if self._login is None else self._login.receive_bytes_max
+            service.frame_bytes_max if self.login is None else self.login.receive_bytes_max
         )
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -191,8 +191,8 @@ class Connection(asyncio.Protocol):
             self._throttled.cancel()
         if self._frame_timer is not None:
             self._frame_is_here(self._frame_timer)
-        if self._login is not None:
-            self._login.client_left()
+        if self.login is not None:
+            self.login.client_left()
         claimed, self._claimed = self._claimed, 0
         for exchange in self._exchanges:
             if exchange.task is not None and exchange.header.api_key == Api.FETCH:
@@ -238,7 +238,7 @@ class Connection(asyncio.Protocol):
             if self._throttled is not None:
                 return False
             if self._next is None:
-                if self._login is not None and self._exchanges and not self._login.complete:
+                if self.login is not None and self._exchanges and not self.login.complete:
                     return False
                 frame = self._reader.next_frame()
                 if frame is None:
@@ -287,7 +287,7 @@ class Connection(asyncio.Protocol):
             self._service.request_memory.wait(self._memory_released)
 
     def _decoded(self, frame: bytes) -> InFlightRequest:
-        login = self._login
+        login = self.login
         if login is not None and not login.complete:
             if login.expects_token:
                 header = RequestHeader(Api.SASL_AUTHENTICATE, 0, 0)
@@ -319,8 +319,8 @@ class Connection(asyncio.Protocol):
             self._settle_soon()
             return True
         api = exchange.header.api_key
-        if self._login is not None and self._login.complete:
-            self._login.check_session(api)
+        if self.login is not None and self.login.complete:
+            self.login.check_session(api)
         if len(self._exchanges) >= REQUESTS_MAX and api != Api.OFFSET_COMMIT:
             return False
         alone = api not in PIPELINED
@@ -352,8 +352,8 @@ class Connection(asyncio.Protocol):
                     self.finished(exchange)
                     return True
             _, request = frames.decode_request(request.frame)
-        if self._login is not None and api in LOGIN_APIS:
-            self.start_task(exchange, self._log_in(self._login, exchange, request))
+        if self.login is not None and api in LOGIN_APIS:
+            self.start_task(exchange, self._log_in(self.login, exchange, request))
         else:
             self.start_task(exchange, self._service.handle(request, context))
         return True

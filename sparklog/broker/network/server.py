@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import socket
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,6 +21,7 @@ from sparklog.broker.network.connection import Connection
 from sparklog.broker.network.connection_gate import ConnectionGate
 from sparklog.broker.network.connection_limits import ConnectionLimits, host_of
 from sparklog.broker.network.listener_sockets import accept_after_first_bytes, open_sockets
+from sparklog.broker.network.paced_input import PacedInput, StepPacer
 from sparklog.broker.network.request_memory import RequestMemoryPool
 from sparklog.broker.network.request_time import TimedClients
 from sparklog.broker.network.service import (
@@ -120,6 +122,8 @@ class Server:
         """Connections over the quota of their address, with the address and the timer to close."""
         self._waiting: dict[socket.socket, str] = {}
         """Connections that have yet to pass the gate of their listener, with the address."""
+        self._pacer = StepPacer()
+        """Paces the TLS clients of all listeners that have yet to prove who they are."""
         self._sweeper: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
         self._empty.set()
@@ -290,13 +294,7 @@ class Server:
             if tls is None:
                 await loop.connect_accepted_socket(lambda: connection, client)
             else:
-                await loop.connect_accepted_socket(
-                    lambda: connection,
-                    client,
-                    ssl=tls.context(),
-                    ssl_handshake_timeout=HANDSHAKE_S,
-                    ssl_shutdown_timeout=GOODBYE_S,
-                )
+                await self._handshake(client, host, connection, listener.gate, tls.context())
                 if listener.gate is not None and listener.access.login is None:
                     listener.gate.proved()
         except (OSError, TimeoutError) as error:
@@ -307,6 +305,24 @@ class Server:
         except Exception:
             logger.exception("a connection was not opened client=%s", host)
             self._forget(connection)
+
+    async def _handshake(self, client: socket.socket, host: str, connection: Connection,
+                         gate: ConnectionGate | None, context: ssl.SSLContext) -> None:  # fmt: skip
+        """Do the TLS handshake of a client, and connect it; behind a gate, in paced steps."""
+        loop = asyncio.get_running_loop()
+        if gate is None:
+            await loop.connect_accepted_socket(
+                lambda: connection,
+                client,
+                ssl=context,
+                ssl_handshake_timeout=HANDSHAKE_S,
+                ssl_shutdown_timeout=GOODBYE_S,
+            )
+            return
+        login = connection.login
+        paced = PacedInput(host, self._pacer, lambda: login is None or login.principal is not None)
+        await loop.connect_accepted_socket(lambda: paced, client)
+        await paced.start_tls(connection, context, HANDSHAKE_S, GOODBYE_S)
 
     def _failed_login(self, login: FailedLogin) -> None:
         kind = f"{login.listener} {login.mechanism} {kind_of(login.reason)}"

@@ -16,6 +16,7 @@ from tests.bench.broker.measures.failover import measure_failover
 from tests.bench.broker.measures.failover_s3 import measure_failover_s3
 from tests.bench.broker.measures.idle import measure_idle
 from tests.bench.broker.measures.latency import measure_latency
+from tests.bench.broker.measures.login_turns import measure_login_turns
 from tests.bench.broker.measures.logins import guessed_cluster, measure_logins
 from tests.bench.broker.measures.producing import UNFORCED, measure_producing, measure_unforced
 from tests.bench.broker.measures.record_checks import measure_record_checks
@@ -50,6 +51,8 @@ def measure(run: Run[BrokerPlan]) -> None:
     if run.wants("logins") and "sparklog" in run.systems:
         with guessed_cluster(work / "logins") as guessed:
             run.take("logins", measure_logins, guessed, plan, results)
+    if run.wants("login-turns") and "sparklog" in run.systems:
+        run.take("login-turns", measure_login_turns, work / "login-turns", plan, results)
     if run.wants("checks") and "sparklog" in run.systems:
         with (
             sparklog_cluster(work / "checked") as checked,
@@ -88,6 +91,7 @@ BENCHMARK = Benchmark(
         "unforced",
         "tls",
         "logins",
+        "login-turns",
         "checks",
         "acls",
         "consume",
