@@ -154,7 +154,9 @@ def test_newest_value_of_a_key_is_printed(filled: Cli, log: Log) -> None:
     assert (document["partition"], document["offset"], document["key"]) == (1, 6, "ann")
     absent = filled("get", "orders", "nope")
     assert (absent.code, absent.output) == (1, b"")
-    assert "no record has the key" in absent.errors
+    assert "where Kafka's producers put it; --partition N looks elsewhere" in absent.errors
+    absent = filled("get", "orders", "nope", "--partition", "1")
+    assert "no record has the key in partition 1. topic=orders" in absent.errors
     log.partition("orders", 0).append([batch([None], keys=[b"ann"])])
     deleted = filled("get", "orders", "ann", "--partition", "0")
     assert (deleted.code, deleted.output) == (1, b"")

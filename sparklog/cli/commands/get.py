@@ -41,7 +41,10 @@ def run(args: Arguments, output: Output) -> int:
     with opened_topics(args) as topics:
         found = newest_record(topics, args.topic, key, args.partition)
     if found is None:
-        say(f"no record has the key. topic={args.topic}")
+        where = "in the partition where Kafka's producers put it; --partition N looks elsewhere"
+        if args.partition is not None:
+            where = f"in partition {args.partition}"
+        say(f"no record has the key {where}. topic={args.topic}")
         return ABSENT
     place, record = found
     value = record.column("value")[0].as_py()
