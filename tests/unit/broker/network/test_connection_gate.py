@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from itertools import pairwise
+from math import ceil, log2
 from typing import Any
 
 from sparklog.broker.network.connection_gate import (
+    AT_ONCE,
     BURST_S,
+    CAUTIOUS_PER_S,
+    LED_BY_LOGIN,
     PLACE_S,
     UNPROVED_PER_S,
+    WAITING_OF_ADDRESS_MAX,
     ConnectionGate,
 )
-from sparklog.broker.network.fair_queue import OF_ADDRESS_MAX
 from sparklog.broker.network.server import TOO_MANY_UNPROVED, ServedListener, Server
 from sparklog.broker.network.service import FailedLogin
 from sparklog.broker.runtime.environment import Address, spawn
@@ -71,12 +75,13 @@ def test_guesses_pass_at_their_rate_and_another_address_soon() -> None:
         guesses = spawn(clients.guess("mallory", 1000, 20))
         await asyncio.sleep(15)
         for _ in range(10):
-            assert await clients.log_in("alice") <= 2 / UNPROVED_PER_S + 0.002
+            assert await clients.log_in("alice") <= 2 / CAUTIOUS_PER_S + 0.002
         await guesses
-        most = (20 + BURST_S) * UNPROVED_PER_S
+        # Each login of the ten lets one of the guesses begin, besides the next login.
+        most = 20 * CAUTIOUS_PER_S + AT_ONCE + 10 * (LED_BY_LOGIN - 1)
         assert most - 15 <= clients.begun <= most + 1
         assert clients.closed == 20_000 - clients.begun - len(clients.gate)
-        assert OF_ADDRESS_MAX - 1 <= len(clients.gate) <= OF_ADDRESS_MAX
+        assert WAITING_OF_ADDRESS_MAX - 1 <= len(clients.gate) <= WAITING_OF_ADDRESS_MAX
 
     run(story)
 
@@ -86,8 +91,30 @@ def test_clients_that_log_in_do_not_wait_for_the_rate() -> None:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         await asyncio.gather(*(clients.log_in("gateway") for _ in range(400)))
-        burst = BURST_S * UNPROVED_PER_S
-        assert loop.time() - began_s <= 400 / burst * LOGIN_S + LOGIN_S
+        # The open connections double until they are as many as may be open without a login.
+        doublings = ceil(log2(BURST_S * UNPROVED_PER_S / AT_ONCE))
+        rounds = doublings + ceil(400 / (BURST_S * UNPROVED_PER_S))
+        assert loop.time() - began_s <= rounds * LOGIN_S + LOGIN_S
+
+    run(story)
+
+
+def test_logins_do_not_raise_the_rate_of_guesses_beyond_the_bound() -> None:
+    async def story(clients: Clients) -> None:
+        logins = 0
+
+        async def log_in_often() -> None:
+            nonlocal logins
+            for _ in range(60):
+                await asyncio.gather(*(clients.log_in("mallory") for _ in range(20)))
+                logins += 20
+
+        guesses = spawn(clients.guess("mallet", 1000, 20))
+        often = spawn(log_in_often())
+        await guesses
+        assert clients.begun <= (20 + BURST_S) * UNPROVED_PER_S + 1
+        assert logins > CAUTIOUS_PER_S * 20
+        often.cancel()
 
     run(story)
 
@@ -106,7 +133,7 @@ def test_a_herd_that_logs_in_beside_guesses_is_quick() -> None:
 
 def test_others_have_their_turn_between_two_connections() -> None:
     async def story(clients: Clients) -> None:
-        burst, waiting = round(BURST_S * UNPROVED_PER_S), 20
+        burst, waiting = AT_ONCE, 20
 
         def begin() -> bool:
             clients.begun += 1
@@ -133,9 +160,9 @@ def test_a_costly_handshake_takes_several_places() -> None:
         guesses = spawn(clients.guess("mallory", 1000, 20))
         await asyncio.sleep(15)
         for _ in range(10):
-            assert await clients.log_in("alice") <= 2 * 5 / UNPROVED_PER_S + 0.002
+            assert await clients.log_in("alice") <= 2 * 5 / CAUTIOUS_PER_S + 0.002
         await guesses
-        most = (20 + BURST_S) * UNPROVED_PER_S / 5
+        most = (20 * CAUTIOUS_PER_S + AT_ONCE) / 5 + 10 * (LED_BY_LOGIN - 1)
         assert most - 15 <= clients.begun <= most + 1
 
     run(story)
