@@ -163,8 +163,8 @@ def test_documented_cluster_command_serves_at_the_host_address(
         )
         served.end(signal.SIGTERM)
     notes = [line for line in served.lines if "note:" in line]
-    # A slow machine may start its executors after the first look at them.
-    assert not [line for line in notes if "wait for executors" not in line], notes
+    # Advice about missing executors waits while they come, so a slow machine has none either.
+    assert not notes
     if shell.has_own_network:
         assert {one.split(":")[0] for one in bootstrap.split(",")} == {ADDRESS}
     assert served.lines[-1].endswith("3 of 3 brokers drained")

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.coordinator.share.delivery_state import DeliveryState, StateBatch
+from sparklog.coordinator.share.errors import InvalidRecordState
 from sparklog.coordinator.share.in_flight import (
     Acknowledgement,
     DeliveryRules,
     InFlight,
-    InvalidRecordState,
     StateChange,
 )
 

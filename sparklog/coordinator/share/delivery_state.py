@@ -8,8 +8,17 @@ Source: KIP-932; Kafka's `ShareSnapshotValue.json` and `ShareUpdateValue.json`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from sparklog.protocol.topic_ids import topic_id_of
+
+NO_START_OFFSET: Final = -1
+"""The group has no start offset yet: the partition's leader finds it by the reset policy."""
+NO_COUNT: Final = -1
+"""The number of finished records beyond the start offset is unknown."""
 
 
 class DeliveryState(IntEnum):
@@ -25,6 +34,19 @@ class DeliveryState(IntEnum):
     """The group is done with it: rejected, delivered too often, or no longer in the log."""
 
 
+class SharePartitionKey(NamedTuple):
+    """One partition as one share group consumes it."""
+
+    group_id: str
+    topic_id: UUID
+    partition: int
+
+    @property
+    def coordinator_key(self) -> str:
+        """Return the key by which FindCoordinator finds the coordinator of this state."""
+        return f"{self.group_id}:{topic_id_of(self.topic_id)}:{self.partition}"
+
+
 class StateBatch(NamedTuple):
     """Neighbouring records in one state; both offsets are included."""
 
@@ -32,3 +54,31 @@ class StateBatch(NamedTuple):
     last_offset: int
     state: DeliveryState
     delivery_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShareState:
+    """The stored state of a share group in one partition."""
+
+    state_epoch: int
+    """Increases when the group's offsets are initialized or altered."""
+    start_offset: int = NO_START_OFFSET
+    batches: tuple[StateBatch, ...] = ()
+    """States of records from the start offset on, in order; a record without one is AVAILABLE."""
+    leader_epoch: int = -1
+    """Leader epoch of the partition's leader that read or wrote the state last."""
+    delivery_complete_count: int = NO_COUNT
+    """Number of finished records beyond the start offset (KIP-1226)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareStateUpdate:
+    """A change of the stored state, which the partition's leader writes."""
+
+    key: SharePartitionKey
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    batches: tuple[StateBatch, ...]
+    """The records that have changed; they replace the stored states of the same offsets."""
+    delivery_complete_count: int = NO_COUNT

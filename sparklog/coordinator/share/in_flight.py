@@ -26,17 +26,11 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from sparklog.coordinator.share.delivery_state import DeliveryState, StateBatch
-from sparklog.core.errors import GroupError
+from sparklog.coordinator.share.errors import InvalidRecordState
 
 NOBODY: Final = ""
 NEVER_MS: Final = -1
 _FINISHED: Final = frozenset({DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED})
-
-
-class InvalidRecordState(GroupError):
-    """A record is not in a state in which the member may acknowledge it."""
-
-    kafka_code = 121
 
 
 class Acknowledgement(IntEnum):

@@ -42,6 +42,25 @@ class SlotClaim:
         return self.resource or self.cores is not None
 
 
+class StartPatience:
+    """Says when a start has stopped to advance: nothing new has come for some seconds.
+
+    A slow machine starts executors one by one. While they come, there is nothing to advise.
+    """
+
+    def __init__(self, patience_s: float) -> None:
+        """Allow `patience_s` between two advances."""
+        self._patience_s = patience_s
+        self._seen: tuple[int, ...] | None = None
+        self._since_s = 0.0
+
+    def is_over(self, now_s: float, *seen: int) -> bool:
+        """Return whether the numbers in `seen` have been the same for longer than allowed."""
+        if seen != self._seen:
+            self._seen, self._since_s = seen, now_s
+        return now_s - self._since_s > self._patience_s
+
+
 @dataclass(frozen=True, slots=True)
 class Slots:
     """The slots that Spark has."""

@@ -41,6 +41,7 @@ from sparklog.spark.serve.broker_jobs import BrokerJob, profile_of
 from sparklog.spark.serve.broker_plan import BrokerEntry, ControlPoint
 from sparklog.spark.serve.broker_slots import (
     Slots,
+    StartPatience,
     advice,
     claim_of,
     cluster_in_one_machine,
@@ -75,7 +76,8 @@ if TYPE_CHECKING:
 
 LOOK_INTERVAL_S = 0.5
 ADVICE_AFTER_S = 30.0
-"""Executors take a while to come, so whether there are enough is said when brokers still wait."""
+"""Executors take a while to come: advice about missing ones waits until none has come for so long.
+"""
 CANCEL_TIMEOUT_S = 5.0
 SHARED_LOOK_INTERVAL_S = 2.0
 """Between two looks at the executors: each asks Spark some ten times."""
@@ -125,7 +127,7 @@ def serve_with(
             telling.say(started(progress.elapsed_s(), job.broker_ids))
             if job.connect_port is not None:
                 telling.say(_connect_notice(context, job.connect_port, master, token))
-            server = _Launcher(job, entry, context, master, progress, telling)
+            server = _Launcher(job, entry, context, master, telling)
             server.pages = pages or server.pages
             jvm_end = stack.enter_context(JvmShutdown(context, _end_timeout_s(job)))
             with StopRequest() as request:
@@ -199,14 +201,12 @@ class _Launcher:
         entry: BrokerEntry,
         context: SparkContext,
         master: str,
-        progress: JobProgress,
         telling: Telling,
     ) -> None:
         self._job = job
         self._say = telling.say
         self._say_waiting = telling.say_waiting
         self._context = context
-        self._progress = progress
         self._events: SimpleQueue[tuple[int, Mapping[str, Any]]] = SimpleQueue()
         self._conf = dict(context.getConf().getAll())
         self._claim = claim_of(master, self._conf, job.brokers)
@@ -218,6 +218,7 @@ class _Launcher:
         plans = job.plans(entry, point, master)
         self._serving = Serving(plan.broker_id for plan in plans)
         self._advised = False
+        self._patience = StartPatience(ADVICE_AFTER_S)
         self._jobs = {
             plan.broker_id: BrokerJob(context, plan, self._profile, self._tell) for plan in plans
         }
@@ -295,14 +296,16 @@ class _Launcher:
         return sum(broker.drained for broker in self._serving.brokers.values())
 
     def _advise(self) -> None:
-        """Give the operator advice once, when all brokers serve or one waits long."""
+        """Give the operator advice once, when all brokers serve or the start does not advance."""
         if self._advised:
             return
-        late = self._progress.elapsed_s() > ADVICE_AFTER_S
-        if not (self._serving.all_ready or late):
-            return
-        slots, expected = self._slots(), self._executors
-        if slots.executors < expected and not late:
+        try:
+            slots, expected = self._slots(), self._executors
+        except (Py4JError, PySparkException, OSError, AttributeError):
+            return  # Spark is gone, as the caller will see
+        ready = len(self._serving.ids_in("ready"))
+        late = self._patience.is_over(SYSTEM_CLOCK.monotonic_s(), slots.executors, ready)
+        if not late and (not self._serving.all_ready or slots.executors < expected):
             return
         self._advised = True
         for text in advice(self._job.brokers, slots, self._claim, self._conf, expected):

@@ -8,6 +8,7 @@ from sparklog.spark.serve.broker_slots import (
     RESOURCE_AMOUNT,
     SlotClaim,
     Slots,
+    StartPatience,
     advice,
     claim_of,
     cluster_in_one_machine,
@@ -98,6 +99,16 @@ def test_starting_executors_do_not_count_as_missing_slots() -> None:
     assert advice(3, Slots(4, 3), claim, {}, expected=4) == []
     (text,) = advice(3, Slots(3, 3), claim, {}, expected=3)
     assert "would wait for ever" in text
+
+
+def test_patience_begins_anew_with_each_executor_and_broker() -> None:
+    patience = StartPatience(30.0)
+    assert not patience.is_over(0.0, 1, 0)
+    assert not patience.is_over(29.0, 2, 0)
+    assert not patience.is_over(58.0, 3, 3), "more brokers"
+    assert not patience.is_over(88.0, 3, 3)
+    assert patience.is_over(88.5, 3, 3)
+    assert not patience.is_over(89.0, 4, 3), "the last executor has come"
 
 
 def test_advice_warns_when_brokers_may_share_an_executor() -> None:
