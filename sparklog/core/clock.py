@@ -1,9 +1,13 @@
-"""The only module that reads time. All others take a `Clock` or a `now_ms`."""
+"""The only module that reads time. All others take a `Clock` or a `now_ms`.
+
+`parse_duration_ms` reads durations of ISO 8601, as Kafka's settings and tools spell them.
+"""
 
 from __future__ import annotations
 
+import re
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class Clock(Protocol):
@@ -70,3 +74,27 @@ class ManualClock:
 
 
 SYSTEM_CLOCK = SystemClock()
+
+_DURATION: Final = re.compile(
+    r"(-)?P(?:(-?\d{1,12})D)?"
+    r"(?:T(?:(-?\d{1,12})H)?(?:(-?\d{1,12})M)?(?:(-?\d{1,15})(?:\.(\d{1,9}))?S)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def parse_duration_ms(text: str) -> int:
+    """Return ms of a duration such as `P1DT2H30M` or `PT0.5S`.
+
+    Raises:
+        ValueError: the text is no duration.
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None or text[-1] in "PpTt":
+        raise ValueError(f"not a duration such as P1DT2H30M or PT30S: {text!r}")
+    sign, days, hours, minutes, seconds, fraction = match.groups()
+    whole = ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes or 0)) * 60
+    part_ms = int(f"{fraction or 0:<03}"[:3])
+    if (seconds or "").startswith("-"):
+        part_ms = -part_ms
+    total_ms = (whole + int(seconds or 0)) * 1000 + part_ms
+    return -total_ms if sign else total_ms

@@ -21,14 +21,13 @@ from sparklog.cli.console.group_tables import reset_lines
 from sparklog.cli.console.partition_file import text_of
 from sparklog.cli.output import Output, say
 from sparklog.client.values import EARLIEST, INACTIVE, LATEST, Committed, ListedOffset
-from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.core.clock import SYSTEM_CLOCK, parse_duration_ms
 from sparklog.core.errors import GroupIdNotFound, InvalidRequest, SparklogError
 from sparklog.core.types import TopicPartition
 
 if TYPE_CHECKING:
     from sparklog.client.admin import Admin
 import argparse
-import re
 from datetime import UTC, datetime
 
 FORMS = "topic,partition,offset or group,topic,partition,offset"
@@ -214,12 +213,6 @@ def _offset(answer: ListedOffset | SparklogError) -> int:
     return answer.offset
 
 
-_DURATION = re.compile(
-    r"(-)?P(?:(-?\d+)D)?(?:T(?:(-?\d+)H)?(?:(-?\d+)M)?(?:(-?\d+)(?:\.(\d{1,9}))?S)?)?",
-    re.IGNORECASE | re.ASCII,
-)
-
-
 def datetime_ms(text: str) -> int:
     """Return ms since 1970 of `2026-01-31T23:59:59.000`, in UTC unless the text has a zone.
 
@@ -236,13 +229,7 @@ def datetime_ms(text: str) -> int:
 
 def duration_ms(text: str) -> int:
     """Return ms of a duration such as `P1DT2H30M` or `PT0.5S`, for `type=`."""
-    match = _DURATION.fullmatch(text)
-    if match is None or text[-1] in "PpTt":
-        raise argparse.ArgumentTypeError(f"not a duration such as P1DT2H30M or PT30S: {text!r}")
-    sign, days, hours, minutes, seconds, fraction = match.groups()
-    whole = ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes or 0)) * 60
-    part_ms = int(f"{fraction or 0:<03}"[:3])
-    if (seconds or "").startswith("-"):
-        part_ms = -part_ms
-    total_ms = (whole + int(seconds or 0)) * 1000 + part_ms
-    return -total_ms if sign else total_ms
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from sparklog.core.config.model import Config, Effect, Setting, SettingType, parse_configs, table_of
+from sparklog.core.config.share_groups import SHARE_GROUP_CONFIGS, check_share_group_configs
 from sparklog.core.errors import InvalidConfig
 
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
@@ -18,18 +19,8 @@ HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
 _CARRIED: Final = (
     ("consumer.assignment.interval.ms", SettingType.INT, 1_000, 0),
     ("consumer.assignor.offload.enable", SettingType.BOOLEAN, True, None),
-    ("errors.deadletterqueue.copy.record.enable", SettingType.BOOLEAN, False, None),
-    ("errors.deadletterqueue.topic.name", SettingType.STRING, "", None),
     ("share.assignment.interval.ms", SettingType.INT, 1_000, 0),
     ("share.assignor.offload.enable", SettingType.BOOLEAN, True, None),
-    ("share.auto.offset.reset", SettingType.STRING, "latest", None),
-    ("share.delivery.count.limit", SettingType.INT, 5, 2),
-    ("share.heartbeat.interval.ms", SettingType.INT, 5_000, 1),
-    ("share.isolation.level", SettingType.STRING, "read_uncommitted", None),
-    ("share.partition.max.record.locks", SettingType.INT, 2_000, 100),
-    ("share.record.lock.duration.ms", SettingType.INT, 30_000, 1_000),
-    ("share.renew.acknowledge.enable", SettingType.BOOLEAN, True, None),
-    ("share.session.timeout.ms", SettingType.INT, 45_000, 1),
     ("streams.acceptable.recovery.lag", SettingType.LONG, 10_000, 0),
     ("streams.assignment.interval.ms", SettingType.INT, 1_000, 0),
     ("streams.assignor.name", SettingType.STRING, "", None),
@@ -42,8 +33,7 @@ _CARRIED: Final = (
     ("streams.session.timeout.ms", SettingType.INT, 45_000, 1),
     ("streams.task.offset.interval.ms", SettingType.INT, 60_000, 1),
 )
-"""Name, kind, default and lowest value of settings for types of groups that brokers here lack."""
-_CHOICES: Final = {"share.isolation.level": ("read_committed", "read_uncommitted")}
+"""Name, kind, default and lowest value of settings that have no meaning here."""
 
 GROUP_CONFIGS: Final[Mapping[str, Setting]] = table_of(
     Setting(
@@ -64,6 +54,7 @@ GROUP_CONFIGS: Final[Mapping[str, Setting]] = table_of(
         unit="ms",
         at_least=1,
     ),
+    *SHARE_GROUP_CONFIGS,
     *(
         Setting(
             name,
@@ -73,14 +64,13 @@ GROUP_CONFIGS: Final[Mapping[str, Setting]] = table_of(
             "Stored and shown, so that a Kafka group's settings carry over.",
             unit="ms" if name.endswith(".ms") else "",
             at_least=low,
-            choices=_CHOICES.get(name, ()),
         )
         for name, kind, default, low in _CARRIED
     ),
 )
 """Settings of a group.
 
-Those of the newer consumer protocol take effect; the others are only stored.
+Those of consumer groups and share groups take effect; the others are only stored.
 """
 NONE_SET: Final = Config(GROUP_CONFIGS, {})
 """For a group without settings of its own."""
@@ -96,7 +86,7 @@ def parse_group_configs(given: Mapping[str, str], broker: Config) -> Config:
 
     Raises:
         InvalidConfig: an unknown name, a value outside the broker's limits, or a session shorter
-            than the heartbeat interval.
+            than the heartbeat interval. Also a topic that may not have dead letters.
     """
     config = parse_configs(given, GROUP_CONFIGS)
     for name in config.given.keys() & {SESSION_TIMEOUT, HEARTBEAT_INTERVAL}:
@@ -118,4 +108,5 @@ def parse_group_configs(given: Mapping[str, str], broker: Config) -> Config:
             "a member must be heard of within its session. "
             f"{HEARTBEAT_INTERVAL}={heartbeat_ms} {SESSION_TIMEOUT}={session_ms}"
         )
+    check_share_group_configs(config, broker)
     return config

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from sparklog.core.config.model import INT_MAX, Config, Effect, Setting, SettingType
+from sparklog.core.config.share_groups import SHARE_GROUP_SETTINGS, check_share_group_settings
 from sparklog.core.errors import InvalidConfig
 
 GROUP_SETTINGS: Final = (
@@ -189,6 +190,7 @@ GROUP_SETTINGS: Final = (
         unit="ms",
         at_least=1,
     ),
+    *SHARE_GROUP_SETTINGS,
 )
 
 
@@ -218,3 +220,4 @@ def check_group_settings(config: Config) -> None:
         )
     if not config.words("group.consumer.assignors"):
         raise InvalidConfig("group.consumer.assignors names at least one assignor")
+    check_share_group_settings(config)

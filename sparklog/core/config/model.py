@@ -78,6 +78,8 @@ class Setting:
     choices: tuple[str, ...] = ()
     kafka_default: Value | None = None
     """Kafka's default if it differs; None if it is the same or Kafka has no such setting."""
+    form: Callable[[str], object] | None = None
+    """Raises ValueError for a text that has not the form of the setting; None: any text has it."""
 
     def parse(self, text: str) -> Value:
         """Return the value of `text`.
@@ -134,6 +136,11 @@ def _parse_double(setting: Setting, text: str) -> float:
 def _parse_string(setting: Setting, text: str) -> str:
     if setting.choices and text not in setting.choices:
         raise setting.refuse(text, f"one of {', '.join(setting.choices)}")
+    if setting.form is not None:
+        try:
+            setting.form(text)
+        except ValueError as error:
+            raise setting.refuse(text, str(error)) from error
     return text
 
 

@@ -169,6 +169,14 @@ _BROKER = (
         acts=Effect.BROKER,
         reason="As sparklog.schema.validation, for keys.",
     ),
+    Setting(
+        "errors.deadletterqueue.group.enable",
+        SettingType.BOOLEAN,
+        default=False,
+        acts=Effect.BROKER,
+        reason="Whether share groups may send dead letters to the topic. Without it, settings of a "
+        "group would let records into any topic.",
+    ),
 )
 
 _JOBS = (
@@ -329,12 +337,6 @@ _NEVER = (
     _inert("remote.log.delete.on.disable", SettingType.BOOLEAN, default=False, reason=_TIERED),
     _inert("remote.copy.lag.ms", SettingType.LONG, 0, _TIERED, unit="ms", at_least=-1),
     _inert("remote.copy.lag.bytes", SettingType.LONG, -1, _TIERED, unit="bytes", at_least=-1),
-    _inert(
-        "errors.deadletterqueue.group.enable",
-        SettingType.BOOLEAN,
-        default=False,
-        reason="There are no share groups whose records could go to a dead letter queue.",
-    ),
     _inert(
         "local.retention.ms", SettingType.LONG, FOLLOWS_RETENTION, _TIERED, unit="ms", at_least=-2
     ),
