@@ -5,7 +5,8 @@ decisions are pure (`cluster.controller`, `cluster.election`) and made on the ne
 deposed controller finds out at its next append. Durations are seconds of the loop's clock.
   CONTROLLER-1: a broker is fenced only after its write-ahead log is sealed, for any cause of
       seeming dead
-  CONTROLLER-2: before it seals, the controller looks whether it still is the controller
+  CONTROLLER-2: before it seals, the controller looks whether it still is the controller. It
+      fences what it has sealed, even if another one has replaced it meanwhile
   CONTROLLER-3: a controller may get heartbeats of none of two or more others, if only for half a
       session. It may itself be cut off. So it fences no broker for silence until the others have
       had ample time to replace it
@@ -42,7 +43,7 @@ from sparklog.broker.controller.peer_checks import (
 from sparklog.broker.runtime.environment import Environment, TaskScope, Unreachable
 from sparklog.broker.runtime.identity import Identity
 from sparklog.cluster.controller import controller as decisions
-from sparklog.cluster.controller import election, liveness
+from sparklog.cluster.controller import liveness
 from sparklog.cluster.controller.liveness import Verdict
 from sparklog.cluster.metadata.image import Broker, MetadataImage
 from sparklog.cluster.metadata.records import Record
@@ -338,15 +339,8 @@ class ControllerShell:
         logger.warning("fencing brokers %s", [(b.broker_id, b.incarnation) for b in dead])
         sealed = await asyncio.gather(*map(self._seal, dead))
         gone = {b.broker_id: b.epoch for b, done in zip(dead, sealed, strict=True) if done}
-
-        def fence(image: MetadataImage) -> list[Record]:
-            decisions.check_controller(image, self._identity.incarnation)
-            same = [
-                i for i, e in gone.items() if i in image.brokers and image.brokers[i].epoch == e
-            ]
-            return election.fence(image, same)
-
-        await self._metadata.decide(fence)
+        own = self._identity.broker_id, self._identity.incarnation
+        await self._metadata.decide(lambda newest: decisions.fence_sealed(newest, *own, gone))
 
     async def _seal(self, broker: Broker) -> bool:
         nonce = new_nonce(self._environment.entropy)

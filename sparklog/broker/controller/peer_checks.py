@@ -89,10 +89,14 @@ class PeerChecks:
         be cut off, so no vote is enough for it to replace another one, and it registers again only
         when it is reached. Else two brokers could replace each other for ever."""
 
-    def log_answers_within_s(self, controller: Broker) -> float:
-        """Return the time in which a controller that runs answers a HeartbeatRecord."""
+    def log_answers_within_s(self, controller: Broker, *, watched: bool) -> float:
+        """Return the time in which a controller that runs answers a HeartbeatRecord.
+
+        `watched` says whether it watches this broker: it does so for those that are not fenced.
+        """
         has_shown = self._answered is not None and self._answered[0] == controller.incarnation
-        return self._quick_s(controller, has_shown=has_shown) or self._patient_s
+        quick_s = self._quick_s(controller, has_shown=has_shown) if watched else None
+        return quick_s or self._patient_s
 
     def log_shows_within_s(self, broker: Broker, *, has_shown: bool) -> float:
         """Return the time in which a broker cut off from the controller shows itself in the log.
@@ -123,6 +127,11 @@ class PeerChecks:
     def _quick_s(self, broker: Broker, *, has_shown: bool) -> float | None:
         if has_shown or self._refused_since_s(broker) is None:
             return None
+        return self._fence_s
+
+    @property
+    def _fence_s(self) -> float:
+        """Return the time within which a controller that sealed a log fences its broker."""
         return REFUSED_WAIT_S + APPENDS_WAITED * self._metadata.append_s
 
     def prepare(self, image: MetadataImage) -> None:
@@ -177,7 +186,8 @@ class PeerChecks:
     async def may_join(self, image: MetadataImage) -> bool:
         """Say whether a broker that was deposed while it ran may register again.
 
-        It may when the controller and it reach each other, or when there is no controller.
+        It may when the controller and it reach each other, or when there is no controller. If it
+        became the controller while another one sealed its log, that one fences it soon.
         """
         own = image.brokers.get(self._broker_id)
         controller = image.controller
@@ -185,7 +195,9 @@ class PeerChecks:
             return True
         other = image.brokers[controller.broker_id]
         if other is own:
-            return True
+            await asyncio.sleep(self._fence_s)
+            newest = await self._metadata.catch_up()
+            return newest.controller == controller and is_controller_live(newest)
         if await self._reaches(other):
             return await self._ask(other, own) is Vote.REACHED
         return not await self.runs_by_log(other)
@@ -206,7 +218,9 @@ class PeerChecks:
         asked = liveness.shown(image, self._broker_id)
         loop = asyncio.get_running_loop()
         asked_s = loop.time()
-        while loop.time() < asked_s + self.log_answers_within_s(controller):
+        own = image.brokers.get(self._broker_id)
+        watched = own is not None and not own.fenced  # else the controller seldom reads the log
+        while loop.time() < asked_s + self.log_answers_within_s(controller, watched=watched):
             if is_replaced(image) or liveness.shown(image, controller.broker_id) > asked:
                 return True
             await asyncio.sleep(ASK_AGAIN_S)

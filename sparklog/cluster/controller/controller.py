@@ -6,11 +6,11 @@ names another controller ends its work.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from sparklog.cluster.controller import reassignment
-from sparklog.cluster.controller.election import changed, elected, may_lead
+from sparklog.cluster.controller.election import changed, elected, fence, may_lead, registered
 from sparklog.cluster.metadata import replica_placer
 from sparklog.cluster.metadata.image import Controller, MetadataImage, PartitionState
 from sparklog.cluster.metadata.records import (
@@ -60,6 +60,33 @@ def check_controller(image: MetadataImage, incarnation: str) -> None:
             "another broker is the controller by now; stop deciding. "
             f"incarnation={incarnation} controller={image.controller}"
         )
+
+
+def fence_sealed(
+    image: MetadataImage, broker_id: int, incarnation: str, sealed: Mapping[int, int]
+) -> list[Record]:
+    """Return the records that fence brokers after a controller has sealed their logs.
+
+    They can acknowledge nothing more, so a controller that another one has replaced meanwhile
+    fences them too. If its successor is one of them, it takes its place back. Else the log would
+    name a controller that cannot go on.
+
+    Args:
+        image: the newest.
+        broker_id: of the broker that sealed the logs.
+        incarnation: of that broker.
+        sealed: epochs of the sealed incarnations, by their broker ids.
+
+    Raises:
+        Fenced: the broker itself was replaced or fenced; others find the seals by themselves.
+    """
+    own = registered(image, broker_id, incarnation)
+    same = [i for i, e in sealed.items() if i in image.brokers and image.brokers[i].epoch == e]
+    records = fence(image, same)
+    after = image.applied(records, image.end_offset + len(records)) if records else image
+    if own.eligible and not is_controller_live(after):
+        records += claim(after, broker_id, incarnation, after.controller)
+    return records
 
 
 def upkeep(

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
 
+from sparklog.broker.runtime.environment import Environment
+from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.core.entropy import SeededEntropy
+from sparklog.core.errors import Fenced
+from sparklog.store.base import Data, PutOutcome
+from sparklog.testing.sim.store import SimStore
 from tests.harness.metadata_cluster import Started, ToyCluster, three
 
 Links = dict[tuple[int, int], str]
@@ -70,6 +76,86 @@ def test_brokers_settle_with_broken_links_and_recover_in_a_second(links: Links, 
         for s, before in zip(started, lives, strict=True):
             was_out = s.node.broker_id not in cluster.live_ids(settled)
             assert len(s.lives) == before + was_out
+
+    cluster.run(story())
+
+
+def controller_of(image: MetadataImage) -> int:
+    assert image.controller is not None
+    return image.controller.broker_id
+
+
+class RacingStore(SimStore):
+    """Has others append only after the first broker sealed a log, and that one only later."""
+
+    def __init__(self, race: SealRace, host: str) -> None:
+        super().__init__(race.objects, host)
+        self.race = race
+        self.is_sealer = host == "b1"
+
+    async def put_if_absent(self, key: str, data: Data) -> PutOutcome:
+        race, of_wal = self.race, key.startswith("wal/")
+        if race.begun and not of_wal and (race.sealed or not self.is_sealer):
+            await (race.go_on if self.is_sealer else race.has_sealed).wait()
+        outcome = await super().put_if_absent(key, data)
+        if of_wal and self.is_sealer and not key.startswith("wal/1-"):
+            race.sealed.add(int(key.removeprefix("wal/").partition("-")[0]))
+            race.has_sealed.set()
+        return outcome
+
+
+class SealRace(ToyCluster):
+    """A cluster whose first broker is held up between the seal and the fence of others."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self.begun = False
+        self.sealed: set[int] = set()
+        """The brokers whose logs the first one has sealed."""
+        self.has_sealed, self.go_on = asyncio.Event(), asyncio.Event()
+        super().__init__(seed)
+
+    def environment(self, host: str) -> Environment:
+        return replace(super().environment(host), store=RacingStore(self, host))
+
+
+@pytest.mark.parametrize("what", ["refuse", "cut"])
+@pytest.mark.parametrize("late_s", [0.0, 0.1, 0.3])
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_broker_that_claims_while_it_is_sealed_begins_anew_once(
+    count: int, late_s: float, what: str
+) -> None:
+    """The claim reaches the metadata log before the fence, whose sealer is thereby replaced."""
+    cluster = SealRace()
+    all_ids = list(range(1, count + 1))
+
+    async def story() -> None:
+        started = [cluster.start(1)]
+        await cluster.until(lambda image: cluster.live_ids(image) == [1])
+        started += [cluster.start(i) for i in all_ids[1:]]
+        await cluster.until(lambda image: cluster.live_ids(image) == all_ids)
+        await asyncio.sleep(1.5)
+        assert started[0].node.current_incarnation.controller.is_active()
+        cluster.begun = True
+        break_links(cluster, started, {p: what for p in PAIRS if max(p) <= count})
+        claimed = await cluster.until(lambda i: controller_of(i) != 1, within_s=60)
+        assert controller_of(claimed) in cluster.sealed
+        for broker_id in list(cluster.sealed):
+            started[broker_id - 1].lives[-1].crash(Fenced("the write-ahead log was sealed"))
+        await asyncio.sleep(late_s)
+        cluster.go_on.set()
+        await asyncio.sleep(60)
+        settled = await cluster.image()
+        assert settled.live_brokers()
+        assert max(len(s.lives) for s in started) <= 2, [len(s.lives) for s in started]
+        await asyncio.sleep(60)
+        assert (await cluster.image()).live_brokers() == settled.live_brokers()
+        cluster.net.heal()
+        at_s = cluster.loop.time()
+        await cluster.until(lambda image: cluster.live_ids(image) == all_ids)
+        assert cluster.loop.time() < at_s + 1.0
+        await asyncio.sleep(20)
+        assert cluster.live_ids(await cluster.image()) == all_ids
+        assert max(len(s.lives) for s in started) <= 2, [len(s.lives) for s in started]
 
     cluster.run(story())
 
