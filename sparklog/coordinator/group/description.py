@@ -8,6 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.coordinator.classic.group import CLASSIC, ClassicGroup, GroupState
 from sparklog.coordinator.consumer.group import CONSUMER, ConsumerGroup
+from sparklog.coordinator.share.group import SHARE, ShareGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +81,8 @@ def listed(group: ClassicGroup) -> ListedGroup:
 def listed_consumer(group: ConsumerGroup) -> ListedGroup:
     """Return the list entry of a consumer group (KIP-848)."""
     return ListedGroup(group.group_id, CONSUMER, group.state, CONSUMER)
+
+
+def listed_share(group: ShareGroup) -> ListedGroup:
+    """Return the list entry of a share group (KIP-932)."""
+    return ListedGroup(group.group_id, SHARE, group.state, SHARE)

@@ -3,8 +3,8 @@
 Every event returns its effects; `effects` describes how the leader applies them.
 
 GROUP-SHARD-1: A group exists if it has members, offsets, a stored record, or member ids that
-    clients may join with. It has one type, classic or consumer. A group with members changes its
-    type only through the migration of KIP-848.
+    clients may join with. It has one type, classic, consumer or share. A group with members
+    changes its type only through the migration of KIP-848; a share group never does.
 GROUP-SHARD-2: A replay of a shard's records restores its groups with their members. Classic
     members that had joined but had no assignment yet are missing: they join again.
 
@@ -14,6 +14,7 @@ Times are ms. Source: Kafka's `GroupCoordinatorShard`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -27,7 +28,13 @@ from sparklog.coordinator.consumer.messages import ConsumerGroupDescription, Con
 from sparklog.coordinator.consumer.records import CONSUMER_KEYS
 from sparklog.coordinator.consumer.topics import NoTopics, Topics
 from sparklog.coordinator.effects import CoordinatorRecord, CoordinatorResult, Token
-from sparklog.coordinator.group.description import described, listed, listed_consumer, unknown
+from sparklog.coordinator.group.description import (
+    described,
+    listed,
+    listed_consumer,
+    listed_share,
+    unknown,
+)
 from sparklog.coordinator.group.registry import RECORDS_AT_ONCE, GroupRegistry, stored
 from sparklog.coordinator.group_records import (
     GROUP_KEY,
@@ -38,6 +45,7 @@ from sparklog.coordinator.group_records import (
     read_offset_value,
 )
 from sparklog.coordinator.messages import (
+    NO_MEMBER,
     CommitRequest,
     DeletedOffsets,
     FetchRequest,
@@ -51,8 +59,16 @@ from sparklog.coordinator.messages import (
     SyncResult,
 )
 from sparklog.coordinator.offsets import CommittedOffsets, GroupOffsets
+from sparklog.coordinator.share.groups import ShareGroups
+from sparklog.coordinator.share.messages import (
+    InitializeShareState,
+    ShareGroupDescription,
+    ShareHeartbeat,
+)
+from sparklog.coordinator.share.records import SHARE_KEYS
+from sparklog.coordinator.share.settings import DEFAULTS, ShareSettings
 from sparklog.coordinator.timers import Timers
-from sparklog.core.errors import SparklogError
+from sparklog.core.errors import GroupIdNotFound, SparklogError
 
 OFFSETS_KEY: TimerKey = ("", TimerKind.OFFSETS, "")
 
@@ -65,15 +81,18 @@ class GroupShard:
         settings: GroupSettings,
         topics: Callable[[], Topics] = NoTopics,
         configs: Configs = no_configs,
+        share: ShareSettings = DEFAULTS,
     ) -> None:
         """Start empty, before the replay.
 
-        `topics` returns the current topics, `configs` a group's own settings.
+        `topics` returns the current topics, `configs` a group's own settings. `share` has the
+        settings of share groups.
         """
         self._settings = settings
         self._topics = topics
         self._timers: Timers[TimerKey] = Timers()
         self._consumers = ConsumerGroups(settings, configs)
+        self._shares = ShareGroups(share, configs)
         self._offsets = GroupOffsets(CommittedOffsets(), settings)
         self._known = GroupRegistry(settings, topics, self._consumers, self._offsets, self._timers)
         self._classic = self._known.classic
@@ -106,6 +125,8 @@ class GroupShard:
             self._known.know(key.group_id, timestamp_ms)
         elif kind in CONSUMER_KEYS:
             self._known.replay_consumer(record, timestamp_ms)
+        elif kind in SHARE_KEYS:
+            self._shares.replay(record)
         elif kind == GROUP_KEY:
             self._known.replay_classic(record, timestamp_ms)
 
@@ -124,13 +145,15 @@ class GroupShard:
             if len(group.members) > self._settings.group_max_size:
                 rebalance.rebalance(group, turn, "freshly loaded group is over capacity")
         self._consumers.loaded(now_ms)
+        self._shares.loaded(now_ms)
         self._timers.set(OFFSETS_KEY, now_ms + self._settings.offsets_retention_check_interval_ms)
         return self._effects(turn)
 
     @property
     def next_deadline_ms(self) -> int | None:
         """Return the earliest deadline in ms, or None."""
-        due = (self._timers.next_ms, self._consumers.next_deadline_ms)
+        groups = self._consumers.next_deadline_ms, self._shares.next_deadline_ms
+        due = (self._timers.next_ms, *groups)
         return min((at_ms for at_ms in due if at_ms is not None), default=None)
 
     def expire(self, now_ms: int) -> CoordinatorResult:
@@ -140,6 +163,7 @@ class GroupShard:
         """
         turn, records = self._turn(now_ms), self._consumers.expire(now_ms)
         records += self._known.downgrade(self._consumers.all(), turn)
+        records += self._shares.expire(now_ms)
         while (key := self._timers.pop_due(now_ms)) is not None:
             group_id, kind, member_id = key
             group = self._classic.get(group_id)
@@ -171,6 +195,8 @@ class GroupShard:
             turn.answer(token, JoinResult(ErrorCode.invalid_group_id, asked.member_id))
         elif not low <= asked.session_timeout_ms <= high:
             turn.answer(token, JoinResult(ErrorCode.invalid_session_timeout, asked.member_id))
+        elif self._shares.get(asked.group_id) is not None:
+            turn.answer(token, JoinResult(ErrorCode.inconsistent_group_protocol, NO_MEMBER))
         elif self._known.stays_consumer(asked):
             return self._join_consumers(asked, token, turn)
         elif group is None and asked.member_id:
@@ -230,6 +256,8 @@ class GroupShard:
             GroupError, InvalidRequest: the heartbeat is rejected.
         """
         check(asked, self._settings.group_consumer_assignors)
+        if self._shares.get(asked.group_id) is not None:
+            raise GroupIdNotFound(f"Group {asked.group_id} is not a consumer group.")
         turn, classic = self._turn(now_ms), self._classic.get(asked.group_id)
         before: list[CoordinatorRecord] = []
         epoch = classic.generation if classic is not None else 0
@@ -243,13 +271,40 @@ class GroupShard:
             turn, [*before, *records, *self._known.downgrade_one(asked.group_id, turn)]
         )
 
+    def share_heartbeat(
+        self, asked: ShareHeartbeat, topics: Topics, token: Token, now_ms: int
+    ) -> CoordinatorResult:
+        """Handle a share group heartbeat: a member joins, renews its session or leaves.
+
+        Raises:
+            GroupError, InvalidRequest: the heartbeat is rejected.
+        """
+        if self._classic.get(asked.group_id) or self._consumers.get(asked.group_id):
+            raise GroupIdNotFound(f"Group {asked.group_id} is not a share group.")
+        turn = self._turn(now_ms)
+        answer, records = self._shares.heartbeat(asked, topics, now_ms)
+        turn.answer(token, answer)
+        return self._effects(turn, records)
+
+    def share_initialized(
+        self, done: InitializeShareState, topics: Topics, token: Token, now_ms: int
+    ) -> CoordinatorResult:
+        """Assign partitions whose states are initialized."""
+        turn = self._turn(now_ms)
+        parts = frozenset(done.parts)
+        records = self._shares.initialized(done.group_id, parts, topics, now_ms)
+        turn.answer(token, None)
+        return self._effects(turn, records)
+
     # Offsets.
 
     def commit(self, asked: CommitRequest, token: Token, now_ms: int) -> CoordinatorResult:
         """Commit offsets, or store them until the end of a transaction."""
         group = self._classic.get(asked.group_id)
         consumers = self._consumers.get(asked.group_id)
-        if consumers is not None:
+        if self._shares.get(asked.group_id) is not None:
+            error = ErrorCode.group_id_not_found
+        elif consumers is not None:
             error = consumers.check_commit(asked)
         elif group is not None:
             in_transaction = asked.producer is not None
@@ -273,6 +328,8 @@ class GroupShard:
 
     def fetch(self, asked: FetchRequest, token: Token, now_ms: int) -> CoordinatorResult:
         """Reply with committed offsets."""
+        if self._shares.get(asked.group_id) is not None:
+            return _answer(token, GroupOffsetsResult(ErrorCode.group_id_not_found))
         consumers = self._consumers.get(asked.group_id)
         if consumers is not None and (asked.member_id or asked.member_epoch >= 0):
             error = consumers.check_member(asked.member_id, asked.member_epoch)
@@ -316,7 +373,8 @@ class GroupShard:
     def list_groups(self, token: Token, now_ms: int) -> CoordinatorResult:
         """Reply with all groups."""
         classic = [listed(group) for group in self._classic.values()]
-        return _answer(token, (*classic, *map(listed_consumer, self._consumers.all())))
+        consumers = map(listed_consumer, self._consumers.all())
+        return _answer(token, (*classic, *consumers, *map(listed_share, self._shares.all())))
 
     def describe_consumers(
         self, group_ids: Iterable[str], token: Token, now_ms: int
@@ -328,8 +386,47 @@ class GroupShard:
             found.append(None if group is None else group.described())
         return _answer(token, tuple(found))
 
-    def delete(self, group_id: str, token: Token, now_ms: int) -> CoordinatorResult:
-        """Delete a group without members, with its offsets; on None the caller must call again."""
+    def describe_shares(
+        self, group_ids: Iterable[str], token: Token, now_ms: int
+    ) -> CoordinatorResult:
+        """Reply with descriptions of share groups; None for other ids."""
+        found: list[ShareGroupDescription | None] = []
+        for group_id in group_ids:
+            group = self._shares.get(group_id)
+            found.append(None if group is None else group.described())
+        return _answer(token, tuple(found))
+
+    def share_partitions(self, group_id: str, token: Token, now_ms: int) -> CoordinatorResult:
+        """Reply with the keys of the partitions of a share group that have a state.
+
+        Raises:
+            GroupIdNotFound: there is no such share group.
+        """
+        return _answer(token, self._shares.partitions(group_id))
+
+    def forget_share_topics(
+        self, topic_ids: frozenset[UUID], token: Token, now_ms: int
+    ) -> CoordinatorResult:
+        """Forget the states of deleted topics in all share groups."""
+        turn = self._turn(now_ms)
+        turn.answer(token, None)
+        return self._effects(turn, self._shares.forget_topics(topic_ids))
+
+    def delete(
+        self, group_id: str, token: Token, now_ms: int, *, states_deleted: bool = False
+    ) -> CoordinatorResult:
+        """Delete a group without members, with its offsets.
+
+        On None the caller must call again, and on ShareStatesToDelete as well, with
+        `states_deleted`.
+        """
+        if self._shares.get(group_id) is not None:
+            turn = self._turn(now_ms)
+            reply, written = self._shares.delete(
+                group_id, self._topics(), now_ms, states_deleted=states_deleted
+            )
+            turn.answer(token, reply)
+            return self._effects(turn, written)
         group, consumers = self._classic.get(group_id), self._consumers.get(group_id)
         found = group or consumers
         if found is None:
@@ -357,8 +454,9 @@ class GroupShard:
     ) -> CoordinatorResult:
         written = (*map(stored, turn.changed.values()), *records)
         self._position += len(written)
-        notes = (*turn.notes, *self._consumers.take_notes())
-        return CoordinatorResult(written, tuple(turn.replies), notes=notes)
+        notes = (*turn.notes, *self._consumers.take_notes(), *self._shares.take_notes())
+        errands = self._shares.take_errands()
+        return CoordinatorResult(written, tuple(turn.replies), errands=errands, notes=notes)
 
     def _join_consumers(
         self, asked: JoinRequest, token: Token, turn: RebalanceStep

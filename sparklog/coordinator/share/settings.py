@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from sparklog.core.config.broker import BrokerConfig
+from sparklog.core.config.broker import BROKER_SETTINGS, BrokerConfig
 from sparklog.core.config.model import Config
 from sparklog.core.config.share_groups import (
     COPIES_RECORDS,
@@ -20,7 +20,7 @@ from sparklog.core.config.share_groups import (
     ResetPolicy,
 )
 
-__all__ = ["OffsetReset", "ResetPolicy", "ShareGroupSettings", "ShareSettings"]
+__all__ = ["DEFAULTS", "OffsetReset", "ResetPolicy", "ShareGroupSettings", "ShareSettings"]
 
 _READ_COMMITTED: Final = "read_committed"
 
@@ -98,3 +98,7 @@ class ShareSettings:
         low = self._broker.whole(f"group.share.min.{name}")
         high = self._broker.whole(f"group.share.max.{name}")
         return min(max(config.whole(f"share.{name}"), low), high)
+
+
+DEFAULTS: Final = ShareSettings.of(Config(BROKER_SETTINGS, {}))
+"""The settings of a broker without any of its own."""
