@@ -1,4 +1,4 @@
-"""Placement of groups and transactional ids in the partitions of the internal topics.
+"""Placement of groups, transactional ids and share groups' states in the internal topics.
 
 Source: Kafka's `Utils.abs(id.hashCode) % partitions`, so that its tools find them.
 """
@@ -10,7 +10,8 @@ from typing import Final
 
 GROUPS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
-INTERNAL_TOPICS: Final = frozenset({GROUPS_TOPIC, TRANSACTIONS_TOPIC})
+SHARE_STATE_TOPIC: Final = "__share_group_state"
+INTERNAL_TOPICS: Final = frozenset({GROUPS_TOPIC, TRANSACTIONS_TOPIC, SHARE_STATE_TOPIC})
 """Only coordinators write to these."""
 
 HASHES_KEPT: Final = 4096
@@ -20,7 +21,7 @@ _SIGN: Final = 1 << 31
 
 
 def partition_for(name: str, partitions: int) -> int:
-    """Return the partition whose leader coordinates a group or a transactional id."""
+    """Return the partition whose leader coordinates a group, or what else has this name."""
     return _absolute(java_hash(name)) % partitions
 
 

@@ -77,6 +77,11 @@ class Api(IntEnum):
     PUSH_TELEMETRY = 72
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
+    INITIALIZE_SHARE_GROUP_STATE = 83
+    READ_SHARE_GROUP_STATE = 84
+    WRITE_SHARE_GROUP_STATE = 85
+    DELETE_SHARE_GROUP_STATE = 86
+    READ_SHARE_GROUP_STATE_SUMMARY = 87
 
     @property
     def label(self) -> str:
@@ -86,6 +91,18 @@ class Api(IntEnum):
 
 LABELS: Final[dict[int, str]] = {api: api.name.title().replace("_", "") for api in Api}
 """Kafka's name of each API."""
+
+
+SHARE_STATE_APIS: Final = frozenset(
+    {
+        Api.INITIALIZE_SHARE_GROUP_STATE,
+        Api.READ_SHARE_GROUP_STATE,
+        Api.WRITE_SHARE_GROUP_STATE,
+        Api.DELETE_SHARE_GROUP_STATE,
+        Api.READ_SHARE_GROUP_STATE_SUMMARY,
+    }
+)
+"""APIs by which brokers keep the states of share groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +183,11 @@ APIS: Final[dict[Api, Versions]] = {
     Api.PUSH_TELEMETRY: Versions(0, 0),
     Api.LIST_CONFIG_RESOURCES: Versions(0, 1),
     Api.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0),
+    Api.INITIALIZE_SHARE_GROUP_STATE: Versions(0, 0, hidden=True),
+    Api.READ_SHARE_GROUP_STATE: Versions(0, 0, hidden=True),
+    Api.WRITE_SHARE_GROUP_STATE: Versions(0, 1, hidden=True),
+    Api.DELETE_SHARE_GROUP_STATE: Versions(0, 0, hidden=True),
+    Api.READ_SHARE_GROUP_STATE_SUMMARY: Versions(0, 1, hidden=True),
 }
 """Every supported API."""
 

@@ -50,6 +50,7 @@ QUICK: Final = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
+    "share.coordinator.state.topic.num.partitions": "2",
 }
 """Settings that differ from Kafka's: a test does not wait for more members of a group."""
 PROMPT: Final = {"fetch.wait.max.ms": "10"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from sparklog.protocol.api_keys import Api
 from sparklog.security.acls import AclOperation as Do
@@ -293,6 +294,22 @@ def cluster_entity_cases() -> list[AccessCase]:
     ]
 
 
+def share_state_cases() -> list[AccessCase]:
+    """Return the requests about share groups' states, which only brokers may send."""
+    newest = {
+        Api.INITIALIZE_SHARE_GROUP_STATE: 0,
+        Api.READ_SHARE_GROUP_STATE: 0,
+        Api.WRITE_SHARE_GROUP_STATE: 1,
+        Api.DELETE_SHARE_GROUP_STATE: 0,
+        Api.READ_SHARE_GROUP_STATE_SUMMARY: 1,
+    }
+    topics = [{"topic_id": UUID(int=1), "partitions": [{"partition": 0}, {"partition": 1}]}]
+    return [
+        AccessCase(plain_request(api, version, group_id="g", topics=topics), [CLUSTER, CLUSTER])
+        for api, version in newest.items()
+    ]
+
+
 def token_cases() -> list[AccessCase]:
     """Return the requests about delegation tokens, to brokers without a key for tokens."""
     disabled, owner = 61, {"owner_principal_type": "User", "owner_principal_name": "bob"}
@@ -317,5 +334,6 @@ def access_cases(topic_id: Any) -> list[AccessCase]:
         *transaction_end_cases(),
         *cluster_cases(),
         *cluster_entity_cases(),
+        *share_state_cases(),
         *token_cases(),
     ]

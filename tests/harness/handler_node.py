@@ -10,6 +10,7 @@ from sparklog.broker.controller.controller import HeartbeatAnswer
 from sparklog.broker.controller.metadata_log import MetadataLog
 from sparklog.broker.controller.producer_ids import ProducerIds
 from sparklog.broker.coordinator.groups import GroupCoordinator
+from sparklog.broker.coordinator.share_states import ShareStateCoordinator
 from sparklog.broker.coordinator.transaction_services import TransactionServices
 from sparklog.broker.coordinator.txn_markers import KnownProducer, PlacedMarker
 from sparklog.broker.fetch.read import FetchedPartition, FetchSpec
@@ -209,6 +210,9 @@ class ToyNode:
             TaskScope("toy", _raise),
             self.groups,
             self.replicas.txn_markers,
+        )
+        self.share_state_coordinator = ShareStateCoordinator(
+            environment, self.config, self.broker_id, self.metadata, TaskScope("toy", _raise)
         )
         self.producer_ids = ProducerIds(self.metadata, self.broker_id)
         slots = self.config.whole("max.incremental.fetch.session.cache.slots")

@@ -34,6 +34,7 @@ SETTINGS = {
     "broker_heartbeat_interval_ms": "250",
     "wal_linger_ms": "10",
     "transaction_state_log_num_partitions": "2",
+    "share_coordinator_state_topic_num_partitions": "2",
     "offsets_topic_num_partitions": "2",
 }
 RETRIED = {

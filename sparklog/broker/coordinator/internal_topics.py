@@ -15,7 +15,11 @@ from sparklog.broker.runtime.metadata_access import MetadataAccess
 from sparklog.cluster.metadata import changes
 from sparklog.cluster.metadata.image import MetadataImage, Topic
 from sparklog.cluster.metadata.records import Record
-from sparklog.coordinator.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
+from sparklog.coordinator.internal_topics import (
+    GROUPS_TOPIC,
+    SHARE_STATE_TOPIC,
+    TRANSACTIONS_TOPIC,
+)
 from sparklog.core.config.broker import BrokerConfig
 from sparklog.core.entropy import new_topic_id
 from sparklog.core.errors import CoordinatorNotAvailable, SparklogError
@@ -35,13 +39,14 @@ class InternalTopic:
 
     @classmethod
     def of(cls, name: str, config: BrokerConfig) -> InternalTopic:
-        """Return the settings of one of the two internal topics."""
+        """Return the settings of one of coordinators' internal topics."""
         prefix = {
             GROUPS_TOPIC: "offsets.topic",
             TRANSACTIONS_TOPIC: "transaction.state.log",
+            SHARE_STATE_TOPIC: "share.coordinator.state.topic",
         }[name]
         configs = dict(COMPACTED)
-        if name == TRANSACTIONS_TOPIC:
+        if name != GROUPS_TOPIC:
             configs["min.insync.replicas"] = str(config.whole(f"{prefix}.min.isr"))
         return cls(
             name,

@@ -25,6 +25,7 @@ from sparklog.broker.handlers import (
     quotas,
     sasl,
     scram_credentials,
+    share_states,
     telemetry,
     topics,
     transaction_admin,
@@ -102,6 +103,11 @@ HANDLERS: Final[dict[Api, Handler]] = {
     Api.PUSH_TELEMETRY: telemetry.push,
     Api.LIST_CONFIG_RESOURCES: configs.list_config_resources,
     Api.DESCRIBE_TOPIC_PARTITIONS: metadata.describe_topic_partitions,
+    Api.INITIALIZE_SHARE_GROUP_STATE: share_states.initialize,
+    Api.READ_SHARE_GROUP_STATE: share_states.read,
+    Api.WRITE_SHARE_GROUP_STATE: share_states.write,
+    Api.DELETE_SHARE_GROUP_STATE: share_states.delete,
+    Api.READ_SHARE_GROUP_STATE_SUMMARY: share_states.summary,
 }
 """Every API of `protocol.api.APIS`, with who answers it."""
 

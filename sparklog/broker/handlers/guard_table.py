@@ -57,6 +57,12 @@ _MARKERS: Final = ItemList(
     same("producer_id"),
     _of_topics(same("name"), "partition_indexes", "partitions", {"partition_index": ITSELF}),
 )
+_SHARE_STATES: Final = ItemList(
+    "topics",
+    "results",
+    same("topic_id"),
+    ItemList("partitions", "partitions", same("partition")),
+)
 _ELECTED: Final = ItemList(
     "topic_partitions",
     "replica_election_results",
@@ -222,5 +228,10 @@ GUARDS: Final[dict[Api, Callable[[GuardedCall], Awaitable[Any]]]] = {
     Api.PUSH_TELEMETRY: no_check,
     Api.LIST_CONFIG_RESOURCES: _cluster(_DESCRIBE_CONFIGS),
     Api.DESCRIBE_TOPIC_PARTITIONS: topic_guards.describe_topic_partitions,
+    Api.INITIALIZE_SHARE_GROUP_STATE: _cluster(AclOperation.CLUSTER_ACTION, _SHARE_STATES),
+    Api.READ_SHARE_GROUP_STATE: _cluster(AclOperation.CLUSTER_ACTION, _SHARE_STATES),
+    Api.WRITE_SHARE_GROUP_STATE: _cluster(AclOperation.CLUSTER_ACTION, _SHARE_STATES),
+    Api.DELETE_SHARE_GROUP_STATE: _cluster(AclOperation.CLUSTER_ACTION, _SHARE_STATES),
+    Api.READ_SHARE_GROUP_STATE_SUMMARY: _cluster(AclOperation.CLUSTER_ACTION, _SHARE_STATES),
 }
 """Each API that has a handler, with its guard."""

@@ -50,7 +50,13 @@ from sparklog.cluster.metadata.changes import ExistingTopics
 from sparklog.cluster.metadata.features import LEVEL, level_of
 from sparklog.cluster.metadata.image import Broker, MetadataImage, Topic
 from sparklog.cluster.metadata.records import FIRST_LEVEL, NO_LEADER, SPARKLOG_VERSION
-from sparklog.coordinator.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC, partition_for
+from sparklog.coordinator.internal_topics import (
+    GROUPS_TOPIC,
+    SHARE_STATE_TOPIC,
+    TRANSACTIONS_TOPIC,
+    partition_for,
+)
+from sparklog.coordinator.share.delivery_state import SharePartitionKey
 from sparklog.core.entropy import new_topic_id
 from sparklog.core.errors import (
     CoordinatorNotAvailable,
@@ -312,7 +318,8 @@ def _brokers(answer: ResponseBuilder, image: MetadataImage, *, fenced: bool) -> 
     )
 
 
-TOPICS: Final = {0: GROUPS_TOPIC, 1: TRANSACTIONS_TOPIC}
+SHARE: Final = 2
+TOPICS: Final = {0: GROUPS_TOPIC, 1: TRANSACTIONS_TOPIC, SHARE: SHARE_STATE_TOPIC}
 """The topic that holds the state of each kind of key."""
 MANY_SINCE: Final = 4
 """The first version with several keys."""
@@ -330,22 +337,37 @@ async def find_coordinator(node: BrokerNode, request: Any, context: RequestConte
     many = answer.version >= MANY_SINCE
     keys = request.coordinator_keys if many else (request.key,)
     kind = int(getattr(request, "key_type", GROUP))
-    try:
-        topic = await _find_coordinator_topic(node, kind)
-    except SparklogError as error:
-        found: Found = dict.fromkeys(keys, error)
-    else:
-        found = await _coordinators(node, topic, keys, context)
+    found = _impossible_keys(kind, keys)
+    possible = [key for key in keys if key not in found]
+    if possible:
+        try:
+            topic = await _find_coordinator_topic(node, kind)
+        except SparklogError as error:
+            found.update(dict.fromkeys(possible, error))
+        else:
+            found.update(await _coordinators(node, topic, possible, context))
     if many:
         return answer.response(
             throttle_time=NO_THROTTLE,
             coordinators=tuple(
                 answer.entity("Coordinator", key=key, error_message=_message(who), **_place(who))
-                for key, who in found.items()
+                for key, who in ((key, found[key]) for key in dict.fromkeys(keys))
             ),
         )
     who = found[request.key]
     return answer.response(throttle_time=NO_THROTTLE, error_message=_message(who), **_place(who))
+
+
+def _impossible_keys(kind: int, keys: Sequence[str]) -> Found:
+    """Return the keys that no coordinator can have, with the error."""
+    found: Found = {}
+    if kind == SHARE:
+        for key in keys:
+            try:
+                SharePartitionKey.parse(key)
+            except InvalidRequest as error:
+                found[key] = error
+    return found
 
 
 async def _find_coordinator_topic(node: BrokerNode, kind: int) -> Topic:

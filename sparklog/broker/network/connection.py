@@ -37,7 +37,7 @@ from sparklog.broker.runtime.request import (
     RequestContext,
 )
 from sparklog.core.errors import InvalidRequest
-from sparklog.protocol.api_keys import LABELS, Api
+from sparklog.protocol.api_keys import LABELS, SHARE_STATE_APIS, Api
 from sparklog.protocol.messages import frames, produce_fast_path
 from sparklog.protocol.messages.frames import FrameReader, RequestHeader, UnsupportedVersion
 from sparklog.protocol.messages.produce_fast_path import PlainProduce
@@ -92,19 +92,17 @@ FRAME_S: Final = 30.0
 FRAME_BYTES_PER_S: Final = 1024 * 1024
 """The time such a request may take to arrive: `FRAME_S`, and its size at this rate."""
 
-PIPELINED: Final = frozenset(
-    {
-        Api.PRODUCE,
-        Api.FETCH,
-        Api.LIST_OFFSETS,
-        Api.METADATA,
-        Api.API_VERSIONS,
-        Api.BROKER_HEARTBEAT,
-        Api.OFFSET_COMMIT,
-        Api.ADD_PARTITIONS_TO_TXN,
-        Api.WRITE_TXN_MARKERS,
-    }
-)
+PIPELINED: Final = SHARE_STATE_APIS | {
+    Api.PRODUCE,
+    Api.FETCH,
+    Api.LIST_OFFSETS,
+    Api.METADATA,
+    Api.API_VERSIONS,
+    Api.BROKER_HEARTBEAT,
+    Api.OFFSET_COMMIT,
+    Api.ADD_PARTITIONS_TO_TXN,
+    Api.WRITE_TXN_MARKERS,
+}
 """Requests that may overlap: appends, which the partition itself puts in order, reads, and requests
 that a coordinator decides in order of arrival."""
 

@@ -21,16 +21,22 @@ from sparklog.broker.controller.heartbeats import Heartbeats
 from sparklog.broker.controller.metadata_log import MetadataLog
 from sparklog.broker.controller.peer_checks import PeerChecks
 from sparklog.broker.coordinator.groups import GroupCoordinator
+from sparklog.broker.coordinator.share_states import ShareStateCoordinator
 from sparklog.broker.coordinator.transaction_services import TransactionServices
 from sparklog.broker.node.replicas import Replicas
 from sparklog.broker.runtime.cause import MetadataCause, caused_by
 from sparklog.broker.runtime.environment import Environment, TaskScope
 from sparklog.broker.runtime.identity import Identity
 from sparklog.broker.runtime.metrics import BrokerMetrics
+from sparklog.broker.share.state_client import ShareStateClient
 from sparklog.cluster.controller import election
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import Record
-from sparklog.coordinator.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
+from sparklog.coordinator.internal_topics import (
+    GROUPS_TOPIC,
+    SHARE_STATE_TOPIC,
+    TRANSACTIONS_TOPIC,
+)
 from sparklog.core.config.broker import BrokerConfig
 from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import Fenced, OutcomeUnknown, Unavailable
@@ -94,6 +100,18 @@ class Incarnation:
             self.replicas.txn_markers,
         )
         self.replicas.watch(TRANSACTIONS_TOPIC, self.transactions.coordinator)
+        self.share_state_coordinator = ShareStateCoordinator(
+            environment, config, identity.broker_id, metadata, self._tasks
+        )
+        self.replicas.watch(SHARE_STATE_TOPIC, self.share_state_coordinator.runtime)
+        self.share_states = ShareStateClient(
+            environment,
+            config,
+            identity.broker_id,
+            metadata,
+            self._tasks,
+            self.share_state_coordinator,
+        )
         self.controller = ControllerShell(
             environment, identity, metadata, config, self._tasks, peers
         )
@@ -218,6 +236,7 @@ class Incarnation:
         self.replicas.apply(image)  # which ends every role of one that is deposed, or has left
         if not deposed:
             self.groups.apply(image)
+            self.share_state_coordinator.apply(image)
         elif not self._leaving:
             self._end(Fenced(f"deposed in the metadata log. identity={self.identity} now={own}"))
         self.controller.wake()

@@ -22,6 +22,7 @@ from sparklog.broker.controller.peer_checks import PeerChecks
 from sparklog.broker.controller.producer_ids import ProducerIds
 from sparklog.broker.controller.registration import register
 from sparklog.broker.coordinator.groups import GroupCoordinator
+from sparklog.broker.coordinator.share_states import ShareStateCoordinator
 from sparklog.broker.coordinator.transaction_services import TransactionServices
 from sparklog.broker.fetch.session import FetchSessionCache
 from sparklog.broker.network.cluster_secret import client_id, is_broker
@@ -139,6 +140,11 @@ class BrokerNode:
     def groups(self) -> GroupCoordinator:
         """Return the coordinator of groups."""
         return self.current_incarnation.groups
+
+    @property
+    def share_state_coordinator(self) -> ShareStateCoordinator:
+        """Return the coordinator of share groups' states."""
+        return self.current_incarnation.share_state_coordinator
 
     @property
     def transactions(self) -> TransactionServices:

@@ -13,7 +13,8 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from sparklog.protocol.topic_ids import topic_id_of
+from sparklog.core.errors import InvalidRequest
+from sparklog.protocol.topic_ids import topic_id_of, uuid_of
 
 NO_START_OFFSET: Final = -1
 """The group has no start offset yet: the partition's leader finds it by the reset policy."""
@@ -40,6 +41,31 @@ class SharePartitionKey(NamedTuple):
     group_id: str
     topic_id: UUID
     partition: int
+
+    @classmethod
+    def parse(cls, coordinator_key: str) -> SharePartitionKey:
+        """Return the key of which this is the `coordinator_key`.
+
+        Raises:
+            InvalidRequest: it is none.
+        """
+        parts = coordinator_key.rsplit(":", 2)  # a group's id may have colons, too
+        try:
+            group_id, topic_id, partition = parts
+            key = cls(group_id, uuid_of(topic_id), int(partition))
+        except ValueError:
+            key = cls("", UUID(int=0), -1)
+        if not key.is_valid or key.coordinator_key != coordinator_key:
+            raise InvalidRequest(
+                "no key of a share group's partition; it is group:topicId:partition. "
+                f"key={coordinator_key!r}"
+            )
+        return key
+
+    @property
+    def is_valid(self) -> bool:
+        """Return True if it names a group, a topic and a partition."""
+        return bool(self.group_id) and self.topic_id.int != 0 and self.partition >= 0
 
     @property
     def coordinator_key(self) -> str:

@@ -6,17 +6,19 @@ The leader of a partition writes here what a share group has delivered. A later 
       leaders
   STATE-SHARD-2: the newest snapshot and the newest update of a key are its state. An update holds
       all changes since the snapshot of its epoch; one of another epoch means nothing
-  STATE-SHARD-3: a repeated request changes nothing that later requests have written. Initializing
-      again in the same state epoch, or deleting again, does nothing
+  STATE-SHARD-3: a request that arrives again does not undo later ones. Initializing again in the
+      same state epoch, or deleting again, does nothing. In a state epoch the start offset does not
+      decrease
 
 Times are ms. Source: KIP-932; Kafka's ShareCoordinatorShard.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
+from uuid import UUID
 
 from sparklog.coordinator.effects import (
     NOTHING,
@@ -51,6 +53,8 @@ BATCHES_MAX: Final = 40_000
 BATCHES_REPEATED_MAX: Final = 64
 """Batches that updates may repeat beyond the size of a snapshot, before one is written."""
 DELIVERIES_MAX: Final = 32_767
+FORGOTTEN_AT_ONCE: Final = 500
+"""States that are deleted in one batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +178,7 @@ class ShareStateShard:
     def write(self, token: Token, update: ShareStateUpdate, now_ms: int) -> CoordinatorResult:
         """Reply None: the batches are merged into the state.
 
-        A start offset of NO_START_OFFSET leaves the stored one.
+        A start offset before the stored one, as NO_START_OFFSET, leaves the stored one.
 
         Raises:
             InvalidRequest: the state is not initialized, or a batch is impossible.
@@ -191,9 +195,7 @@ class ShareStateShard:
             raise _fenced_state(key, update.state_epoch, kept.state)
         _check_leader(key, update.leader_epoch, kept.state)
         _check_batches(update)
-        start_offset = update.start_offset
-        if start_offset == NO_START_OFFSET:
-            start_offset = kept.state.start_offset
+        start_offset = max(update.start_offset, kept.state.start_offset)
         batches = merge(kept.state.batches, update.batches, start_offset)
         if len(batches) > BATCHES_MAX:
             raise RecordTooLarge(
@@ -221,6 +223,15 @@ class ShareStateShard:
         state = UNINITIALIZED if kept is None else kept.state
         return CoordinatorResult(replies=((token, state),))
 
+    def forget_topics(self, token: Token, topic_ids: Collection[UUID]) -> CoordinatorResult:
+        """Reply True if more states of these deleted topics are left: run it again."""
+        found = [key for key in self._states if key.topic_id in topic_ids]
+        records: list[CoordinatorRecord] = []
+        for key in found[:FORGOTTEN_AT_ONCE]:
+            del self._states[key]
+            records += tombstones(key)
+        return CoordinatorResult(tuple(records), ((token, len(found) > FORGOTTEN_AT_ONCE),))
+
     # Records.
 
     def _change(
@@ -238,12 +249,8 @@ class ShareStateShard:
         changes = merge(kept.changes, changed, state.start_offset)
         updates = kept.updates + 1
         written = kept.batches_written + len(changes)
-        if (
-            updates > self._updates_per_snapshot
-            or written > len(state.batches) + BATCHES_REPEATED_MAX
-            # The changes lack what the snapshot has between the two start offsets.
-            or state.start_offset < kept.state.start_offset
-        ):
+        repeated_max = len(state.batches) + BATCHES_REPEATED_MAX
+        if updates > self._updates_per_snapshot or written > repeated_max:
             begun = KeptState(kept.snapshot_epoch + 1, kept.created_ms, state)
             return self._put_snapshot(token, key, begun, now_ms, reply=reply)
         record = encode_update(

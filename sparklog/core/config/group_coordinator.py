@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from sparklog.core.config.model import INT_MAX, Config, Effect, Setting, SettingType
+from sparklog.core.config.share_coordinator import SHARE_COORDINATOR_SETTINGS
 from sparklog.core.config.share_groups import SHARE_GROUP_SETTINGS, check_share_group_settings
 from sparklog.core.errors import InvalidConfig
 
@@ -191,6 +192,7 @@ GROUP_SETTINGS: Final = (
         at_least=1,
     ),
     *SHARE_GROUP_SETTINGS,
+    *SHARE_COORDINATOR_SETTINGS,
 )
 
 

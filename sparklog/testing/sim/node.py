@@ -43,6 +43,7 @@ CONFIGS: Final = {
     "group.consumer.heartbeat.interval.ms": "200",
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
+    "share.coordinator.state.topic.num.partitions": "2",
 }
 """Shorter times than the defaults, with the same order, so that a few seconds have many events."""
 

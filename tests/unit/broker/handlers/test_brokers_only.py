@@ -13,6 +13,8 @@ from sparklog.core.entropy import new_topic_id
 from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages.builder import build_request_part
 from sparklog.protocol.topic_ids import uuid_of
+from tests.harness.access_case import AccessCase
+from tests.harness.access_requests import share_state_cases
 from tests.harness.handler_node import HOST, PEER, TESTER, ToyNode, tell
 from tests.harness.handler_requests import (
     add_partitions_for,
@@ -21,6 +23,7 @@ from tests.harness.handler_requests import (
     marked_codes,
     write_txn_marker,
 )
+from tests.harness.plain_requests import codes_of
 
 REFUSED = ErrorCode.cluster_authorization_failed
 FORGERS = [TESTER, RequestContext("broker-2", HOST), RequestContext("broker-2 " + "0" * 64, HOST)]
@@ -70,6 +73,20 @@ def test_broker_may_send_requests_that_clients_may_not() -> None:
         answer = await node.ask(add_partitions_for("t", "tx"), PEER)
         assert answer.error_code is ErrorCode.none
         assert refused(node) == {}
+
+    tell(story)
+
+
+@pytest.mark.parametrize("case", share_state_cases(), ids=lambda case: case.name)
+def test_only_brokers_may_use_states_of_share_groups(case: AccessCase) -> None:
+    async def story(node: ToyNode) -> None:
+        for context in FORGERS:
+            answer = await node.ask(case.request, context)
+            assert codes_of(answer) == case.stranger
+        name = Api(case.request.__api_key__).label
+        assert refused(node) == {name: len(FORGERS) * len(case.stranger)}
+        answer = await node.ask(case.request, PEER)
+        assert set(codes_of(answer)) == {ErrorCode.not_coordinator}
 
     tell(story)
 

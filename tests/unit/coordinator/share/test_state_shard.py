@@ -23,6 +23,7 @@ from sparklog.coordinator.share.state_records import (
 from sparklog.coordinator.share.state_shard import (
     BATCHES_MAX,
     BATCHES_REPEATED_MAX,
+    FORGOTTEN_AT_ONCE,
     ShareStateShard,
 )
 from sparklog.core.errors import Fenced, InvalidRequest, RecordTooLarge
@@ -147,14 +148,28 @@ def test_a_change_of_a_scattered_window_costs_little() -> None:
     assert 1_200 < size / 2_000 < 1_400, "bytes for each change"
 
 
-def test_a_start_offset_that_goes_back_brings_a_snapshot() -> None:
+def test_a_late_request_does_not_set_the_start_offset_back() -> None:
     found = shard()
-    found.write(1, update(batch(10, 20)), NOW_MS)
-    found.write(1, update(start=15), NOW_MS)
-    (record,) = found.write(1, update(start=12), NOW_MS).records
-    written = decode(record)
-    assert isinstance(written, ShareSnapshot)
-    assert written.state.batches == (batch(15, 20),)
+    late = update(batch(10, 11), start=12)
+    found.write(1, late, NOW_MS)
+    found.write(1, update(batch(17, 20), start=15), NOW_MS)
+    before = state_of(found)
+    found.write(1, late, NOW_MS)
+    assert state_of(found) == before
+    assert before.start_offset == 15
+
+
+def test_states_of_deleted_topics_are_forgotten_in_parts() -> None:
+    found, topic, other = ShareStateShard(500), UUID(int=1), UUID(int=2)
+    for number in range(FORGOTTEN_AT_ONCE + 1):
+        found.initialize(1, SharePartitionKey("pay", topic, number), 1, 0, NOW_MS)
+    kept = SharePartitionKey("pay", other, 0)
+    found.initialize(1, kept, 1, 0, NOW_MS)
+    first = found.forget_topics(1, {topic})
+    assert (len(first.records), first.replies) == (2 * FORGOTTEN_AT_ONCE, ((1, True),))
+    second = found.forget_topics(1, {topic})
+    assert (len(second.records), second.replies) == (2, ((1, False),))
+    assert list(found.states) == [kept]
 
 
 def test_a_deleted_state_is_unknown() -> None:
