@@ -128,7 +128,14 @@ class History:
         result = self.shard.write(
             1, ShareStateUpdate(key, epoch, leader, start, tuple(changed), start), self.now_ms
         )
-        states = {**self.model[key], **by_offset(changed, 0)}
+        finished = {
+            offset: state
+            for offset, state in self.model[key].items()
+            if state[0] is not DeliveryState.AVAILABLE
+        }
+        opened = by_offset([b for b in changed if b.state is DeliveryState.AVAILABLE], 0)
+        stay = {offset: finished[offset] for offset in opened.keys() & finished.keys()}
+        states = {**self.model[key], **by_offset(changed, 0), **stay}
         start = self.shard.states[key].state.start_offset
         self.model[key] = {offset: s for offset, s in states.items() if offset >= start}
         return result

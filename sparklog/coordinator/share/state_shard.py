@@ -8,14 +8,15 @@ The leader of a partition writes here what a share group has delivered. A later 
       all changes since the snapshot of its epoch; one of another epoch means nothing
   STATE-SHARD-3: a request that arrives again does not undo later ones. Initializing again in the
       same state epoch, or deleting again, does nothing. In a state epoch the start offset does not
-      decrease
+      decrease, and a finished record stays finished
 
 Times are ms. Source: KIP-932; Kafka's ShareCoordinatorShard.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from bisect import bisect_left
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import UUID
@@ -28,6 +29,7 @@ from sparklog.coordinator.effects import (
 )
 from sparklog.coordinator.share.delivery_state import (
     NO_START_OFFSET,
+    DeliveryState,
     SharePartitionKey,
     ShareState,
     ShareStateUpdate,
@@ -196,7 +198,8 @@ class ShareStateShard:
         _check_leader(key, update.leader_epoch, kept.state)
         _check_batches(update)
         start_offset = max(update.start_offset, kept.state.start_offset)
-        batches = merge(kept.state.batches, update.batches, start_offset)
+        changed = _kept_finished(kept.state.batches, update.batches)
+        batches = merge(kept.state.batches, changed, start_offset)
         if len(batches) > BATCHES_MAX:
             raise RecordTooLarge(
                 "the state of a share group has too many batches for one record. "
@@ -209,7 +212,7 @@ class ShareStateShard:
             update.leader_epoch,
             update.delivery_complete_count,
         )
-        return self._change(token, key, kept, state, update.batches, now_ms, reply=None)
+        return self._change(token, key, kept, state, changed, now_ms, reply=None)
 
     def delete(self, token: Token, key: SharePartitionKey) -> CoordinatorResult:
         """Reply None: there is no state."""
@@ -297,6 +300,25 @@ def _updated(kept: KeptState, update: ShareUpdate) -> KeptState:
     )
     changes = merge(kept.changes, update.batches, start_offset)
     return replace(kept, state=changed, changes=changes)
+
+
+def _kept_finished(
+    stored: Sequence[StateBatch], changed: tuple[StateBatch, ...]
+) -> tuple[StateBatch, ...]:
+    """Return the changes, and after them what is finished and must stay so."""
+    found = []
+    for batch in changed:
+        if batch.state is not DeliveryState.AVAILABLE:
+            continue
+        at = bisect_left(stored, batch.first_offset, key=lambda one: one.last_offset)
+        while at < len(stored) and stored[at].first_offset <= batch.last_offset:
+            one = stored[at]
+            if one.state is not DeliveryState.AVAILABLE:
+                first = max(one.first_offset, batch.first_offset)
+                last = min(one.last_offset, batch.last_offset)
+                found.append(one._replace(first_offset=first, last_offset=last))
+            at += 1
+    return (*changed, *found) if found else changed
 
 
 def _check_leader(key: SharePartitionKey, leader_epoch: int, state: ShareState) -> None:

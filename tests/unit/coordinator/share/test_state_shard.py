@@ -159,6 +159,18 @@ def test_a_late_request_does_not_set_the_start_offset_back() -> None:
     assert before.start_offset == 15
 
 
+def test_a_late_request_does_not_open_finished_records() -> None:
+    found, archived = shard(), DeliveryState.ARCHIVED
+    found.write(1, update(batch(10, 12), batch(14, 20, archived, 5)), NOW_MS)
+    found.write(1, update(batch(11, 17, DeliveryState.AVAILABLE, 2)), NOW_MS)
+    expected = (
+        batch(10, 12),
+        batch(13, 13, DeliveryState.AVAILABLE, 2),
+        batch(14, 20, archived, 5),
+    )
+    assert state_of(found).batches == expected
+
+
 def test_states_of_deleted_topics_are_forgotten_in_parts() -> None:
     found, topic, other = ShareStateShard(500), UUID(int=1), UUID(int=2)
     for number in range(FORGOTTEN_AT_ONCE + 1):
