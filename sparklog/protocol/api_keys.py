@@ -77,6 +77,8 @@ class Api(IntEnum):
     PUSH_TELEMETRY = 72
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
     INITIALIZE_SHARE_GROUP_STATE = 83
     READ_SHARE_GROUP_STATE = 84
     WRITE_SHARE_GROUP_STATE = 85
@@ -183,6 +185,8 @@ APIS: Final[dict[Api, Versions]] = {
     Api.PUSH_TELEMETRY: Versions(0, 0),
     Api.LIST_CONFIG_RESOURCES: Versions(0, 1),
     Api.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0),
+    Api.SHARE_GROUP_HEARTBEAT: Versions(1, 1),
+    Api.SHARE_GROUP_DESCRIBE: Versions(1, 1),
     Api.INITIALIZE_SHARE_GROUP_STATE: Versions(0, 0, hidden=True),
     Api.READ_SHARE_GROUP_STATE: Versions(0, 0, hidden=True),
     Api.WRITE_SHARE_GROUP_STATE: Versions(0, 1, hidden=True),

@@ -104,6 +104,23 @@ def group_cases() -> list[AccessCase]:
     ]
 
 
+def share_group_cases() -> list[AccessCase]:
+    """Return the requests about share groups."""
+    joins = {"group_id": "g", "member_id": "m", "subscribed_topic_names": ["t"]}
+    return [
+        AccessCase(
+            plain_request(Api.SHARE_GROUP_HEARTBEAT, 1, member_epoch=0, **joins),
+            [GROUP],
+            on_group(Do.READ) + on_topic(Do.DESCRIBE),
+        ),
+        AccessCase(
+            plain_request(Api.SHARE_GROUP_DESCRIBE, 1, group_ids=["g2"]),
+            [GROUP],
+            ((Do.DESCRIBE, ResourceType.GROUP, "g2"),),
+        ),
+    ]
+
+
 def transaction_cases(topic_id: Any) -> list[AccessCase]:
     """Return the requests about transactions."""
     writes, producer = on_transaction(Do.WRITE), {"producer_id": 7, "producer_epoch": 0}
@@ -330,6 +347,7 @@ def access_cases(topic_id: Any) -> list[AccessCase]:
         *offset_cases(topic_id),
         *topic_cases(topic_id),
         *group_cases(),
+        *share_group_cases(),
         *transaction_cases(topic_id),
         *transaction_end_cases(),
         *cluster_cases(),

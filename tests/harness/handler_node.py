@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from sparklog.broker.controller.controller import HeartbeatAnswer
 from sparklog.broker.controller.metadata_log import MetadataLog
 from sparklog.broker.controller.producer_ids import ProducerIds
 from sparklog.broker.coordinator.groups import GroupCoordinator
+from sparklog.broker.coordinator.share_groups import Errors, ShareGroupStates
 from sparklog.broker.coordinator.share_states import ShareStateCoordinator
 from sparklog.broker.coordinator.transaction_services import TransactionServices
 from sparklog.broker.coordinator.txn_markers import KnownProducer, PlacedMarker
@@ -30,6 +31,7 @@ from sparklog.broker.runtime.token_secrets import token_secrets_of
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import RegisterBrokerRecord
 from sparklog.coordinator.effects import ProducerIdentity
+from sparklog.coordinator.share.delivery_state import SharePartitionKey
 from sparklog.core.config.broker import parse_broker_configs
 from sparklog.core.errors import NotServing, OffsetOutOfRange, SparklogError
 from sparklog.core.types import PartitionId
@@ -187,6 +189,11 @@ def _raise(error: BaseException) -> None:
     raise error
 
 
+async def _stored(keys: Iterable[SharePartitionKey]) -> Errors:
+    """Return success for every state of a share group."""
+    return dict.fromkeys(keys)
+
+
 class ToyNode:
     """A broker without a network."""
 
@@ -200,7 +207,12 @@ class ToyNode:
         self.token_secrets = token_secrets_of(self.config)
         self.replicas = ToyReplicas()
         self.groups = GroupCoordinator(
-            environment, self.config, self.broker_id, self.metadata, TaskScope("toy", _raise)
+            environment,
+            self.config,
+            self.broker_id,
+            self.metadata,
+            TaskScope("toy", _raise),
+            ShareGroupStates(_stored, _stored),
         )
         self.transactions = TransactionServices(
             environment,

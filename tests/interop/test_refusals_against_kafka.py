@@ -164,6 +164,22 @@ class Talk:
 
         return self.say(GROUP, self.group, Api.CONSUMER_GROUP_HEARTBEAT, 1, build)
 
+    def share(self, member_id: str, epoch: int, group: str = "", **more: Any) -> Any:
+        """Send the heartbeat of a member of a share group."""
+
+        def build(of: RequestDraft) -> Any:
+            told = {"subscribed_topic_names": None if epoch else (self.topic,), **more}
+            return of.request(
+                group_id=self.group if group == "" else group, member_id=member_id,
+                member_epoch=epoch, **told,
+            )  # fmt: skip
+
+        return self.say(GROUP, group or self.group, Api.SHARE_GROUP_HEARTBEAT, 1, build)
+
+    def about(self, group: str, api: Api, version: int, **told: Any) -> Any:
+        """Send a request of an administrator about one group."""
+        return self.say(GROUP, group, api, version, lambda of: of.request(**told))
+
     def told(self, member_id: str, epoch: int, owned: Parts | None = None) -> tuple[int, Parts]:
         """Send heartbeats until one is answered with an assignment; return the epoch, too."""
         answer: Any = None
@@ -309,6 +325,58 @@ def talk_of_consumers(talk: Talk) -> None:
     talk.hear("end", talk.end(talk.name, mine))
 
 
+def talk_of_shares(talk: Talk) -> None:
+    classic, newer = f"{talk.group}-c", f"{talk.group}-n"
+    talk.hear("epoch of no group", talk.share("m", 3))
+    talk.hear("leaves no group", talk.share("m", -1))
+    talk.hear("no member id", talk.share("", 0))
+    talk.hear("blank group", talk.share("m", 0, " "))
+    talk.hear("empty rack", talk.share("m", 0, rack_id=""))
+    for names in (None, ()):
+        talk.hear(f"subscribes to {names}", talk.share("m", 0, subscribed_topic_names=names))
+    talk.hear("epoch below all", talk.share("m", -2))
+    joined = talk.share("m", 0)
+    talk.hear("joins", joined)
+    epoch = int(joined.member_epoch)
+    talk.hear("stays", talk.share("m", epoch))
+    talk.hear("joins again", talk.share("m", 0))
+    for off in (7, 70):
+        talk.hear(f"epoch {off} beyond", talk.share("m", epoch + off))
+    talk.hear("stranger", talk.share("x", epoch))
+    talk.hear("stranger leaves", talk.share("x", -1))
+    talk.hear("topic that is not", talk.share("m", 0, subscribed_topic_names=("nobody's",)))
+    talk.hear("classic member", talk.join(talk.group))
+    talk.hear("classic member again", talk.join(talk.group, "m"))
+    talk.hear("classic heartbeat", talk.heartbeat(1, "m"))
+    talk.hear("sync", talk.sync(1, "m"))
+    talk.hear("consumer", talk.consumer("c", 0, ()))
+    talk.hear("consumer stays", talk.consumer("m", epoch))
+    talk.hear("commit", talk.commit(talk.group))
+    talk.hear("commit of a member", talk.commit(talk.group, epoch, "m"))
+    mine, quiet = (talk.group,), {"include_authorized_operations": False}
+    described = talk.about(talk.group, Api.DESCRIBE_GROUPS, 6, groups=mine, **quiet)
+    talk.hear("described as classic", described)
+    talk.hear("deleted", talk.about(talk.group, Api.DELETE_GROUPS, 2, groups_names=mine))
+    talk.join(classic)
+    talk.commit(classic)
+    talk.hear("in a classic group", talk.share("m", 0, classic))
+    talk.hear("stays in a classic group", talk.share("m", 1, classic))
+    group, talk.group = talk.group, newer
+    talk.consumer("c", 0, ())
+    talk.hear("in a consumer group", talk.share("m", 0))
+    talk.hear("leaves a consumer group", talk.share("m", -1))
+    talk.group = group
+    for api in (Api.SHARE_GROUP_DESCRIBE, Api.CONSUMER_GROUP_DESCRIBE):
+        for what, name in (("share", group), ("classic", classic), ("consumer", newer)):
+            answer = talk.about(name, api, 1, group_ids=(name,), **quiet)
+            talk.hear(f"{api.name} of a {what} group", answer)
+        absent = f"{group}-x"
+        answer = talk.about(absent, api, 1, group_ids=(absent,), **quiet)
+        talk.hear(f"{api.name} of none", answer)
+    talk.hear("leaves", talk.share("m", -1))
+    talk.hear("leaves twice", talk.share("m", -1))
+
+
 def talk_of_transactions(talk: Talk) -> None:
     nobody = (987_654_321, 0)
     talk.hear("init without a name", talk.init(""))
@@ -339,7 +407,9 @@ def talk_of_transactions(talk: Talk) -> None:
     talk.hear("end", talk.end(talk.name, mine))
 
 
-@pytest.mark.parametrize("conversation", [talk_of_groups, talk_of_consumers, talk_of_transactions])
+@pytest.mark.parametrize(
+    "conversation", [talk_of_groups, talk_of_consumers, talk_of_shares, talk_of_transactions]
+)
 def test_wrong_requests_get_kafkas_error_codes(
     kafka: KafkaCluster, brokers: Brokers, conversation: Callable[[Talk], None]
 ) -> None:

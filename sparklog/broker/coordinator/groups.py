@@ -18,6 +18,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from sparklog.broker.coordinator.runtime import CoordinatorRuntime
+from sparklog.broker.coordinator.share_groups import ShareGroupStates
 from sparklog.broker.partition.config import log_left_out
 from sparklog.broker.runtime.environment import Environment, TaskScope
 from sparklog.broker.runtime.metadata_access import MetadataAccess
@@ -45,6 +46,15 @@ from sparklog.coordinator.messages import (
     SyncRequest,
     SyncResult,
 )
+from sparklog.coordinator.share.delivery_state import SharePartitionKey
+from sparklog.coordinator.share.messages import (
+    InitializeShareState,
+    ShareGroupDescription,
+    ShareHeartbeat,
+    ShareHeartbeatAnswer,
+    ShareStatesToDelete,
+)
+from sparklog.coordinator.share.settings import ShareSettings
 from sparklog.core.config.broker import BrokerConfig
 from sparklog.core.config.group import GROUP_CONFIGS, NONE_SET
 from sparklog.core.config.model import Config, parse_configs, understood
@@ -128,9 +138,11 @@ class GroupCoordinator:
         broker_id: int,
         metadata: MetadataAccess,
         tasks: TaskScope,
+        share_states: ShareGroupStates,
     ) -> None:
         """Begin without partitions; `runtime` is notified of those that this broker leads."""
         settings, rules = GroupSettings.of(config), GroupRules(metadata)
+        share = ShareSettings.of(config)
         self.runtime = CoordinatorRuntime(
             environment,
             metadata,
@@ -138,10 +150,12 @@ class GroupCoordinator:
             topic=GROUPS_TOPIC,
             broker_id=broker_id,
             make_shard=lambda partition, leader_epoch: GroupShard(
-                settings, lambda: TopicsView(metadata.image), rules.of
+                settings, lambda: TopicsView(metadata.image), rules.of, share
             ),
             commit_timeout_s=config.whole("offsets.commit.timeout.ms") / 1000,
+            errand=self._start_errand,
         )
+        self._share_states = share_states
         self._metadata = metadata
         self._tasks = tasks
         self._names = metadata.image.names
@@ -175,6 +189,19 @@ class GroupCoordinator:
             request.group_id,
             lambda s, t, n: s.consumer_heartbeat(request, topics, t, n),
             ConsumerHeartbeatAnswer,
+        )
+
+    async def share_heartbeat(self, request: ShareHeartbeat) -> ShareHeartbeatAnswer:
+        """Handle a heartbeat of a share group: its member joins, stays or leaves.
+
+        Raises, besides:
+            GroupError, InvalidRequest: the group rejects the heartbeat.
+        """
+        topics = TopicsView(self._metadata.image)
+        return await self._submit(
+            request.group_id,
+            lambda s, t, n: s.share_heartbeat(request, topics, t, n),
+            ShareHeartbeatAnswer,
         )
 
     async def leave(self, request: LeaveRequest) -> LeaveResult:
@@ -237,12 +264,39 @@ class GroupCoordinator:
         )
         return cast("ConsumerGroupDescription | None", found[0])
 
+    async def describe_share(self, group_id: str) -> ShareGroupDescription | None:
+        """Return the description of a share group; None if the group is of another type."""
+        found = await self._submit(
+            group_id, lambda s, t, n: s.describe_shares((group_id,), t, n), tuple
+        )
+        return cast("ShareGroupDescription | None", found[0])
+
+    async def share_partitions(self, group_id: str) -> tuple[SharePartitionKey, ...]:
+        """Return the partitions of a share group that have a state.
+
+        Raises, besides:
+            GroupIdNotFound: there is no such share group.
+        """
+        return await self._submit(
+            group_id, lambda s, t, n: s.share_partitions(group_id, t, n), tuple
+        )
+
     async def delete(self, group_id: str) -> ErrorCode:
-        """Delete a group without members; several events delete one with very many offsets."""
-        code: object = None
-        while code is None:
-            code = await self._submit(group_id, lambda s, t, n: s.delete(group_id, t, n), object)
-        return cast("ErrorCode", code)
+        """Delete a group without members; several events delete one with very many offsets.
+
+        The stored states of a share group go first.
+
+        Raises, besides:
+            SparklogError: not all states were deleted, so the group stays.
+        """
+        states_deleted = False
+        while True:
+            reply = await self._submit(group_id, self._deletion(group_id, states_deleted), object)
+            if isinstance(reply, ShareStatesToDelete):
+                await self._share_states.forget(reply)
+                states_deleted = True
+            elif reply is not None:
+                return cast("ErrorCode", reply)
 
     async def list_groups(self) -> list[ListedGroup]:
         """Return all groups that this broker coordinates.
@@ -264,15 +318,52 @@ class GroupCoordinator:
         return groups
 
     def apply(self, image: MetadataImage) -> None:
-        """Apply the newest metadata: delete the committed offsets of deleted topics."""
+        """Apply the newest metadata: delete offsets and forget states of deleted topics."""
         before, self._names = self._names, image.names
         if before is image.names:
             return
-        deleted = frozenset(
-            name for topic_id, name in before.items() if topic_id not in image.names
-        )
+        deleted = {
+            topic_id: name for topic_id, name in before.items() if topic_id not in image.names
+        }
         if deleted:
-            self._tasks.start(self._forget(deleted), "forget offsets of deleted topics")
+            ids = frozenset(map(uuid_of, deleted))
+            names = frozenset(deleted.values())
+            self._tasks.start(self._forget(names), "forget offsets of deleted topics")
+            self._tasks.start(self._forget_share_topics(ids), "forget states of deleted topics")
+
+    async def _forget_share_topics(self, topic_ids: frozenset[UUID]) -> None:
+        """Forget states of topics in every shard here; their own coordinator deletes them."""
+        for partition in sorted(self.runtime.active):
+            try:
+                await self.runtime.submit(
+                    partition, lambda s, t, n: s.forget_share_topics(topic_ids, t, n)
+                )
+            except SparklogError as error:
+                text = "share groups remember deleted topics partition=%d topics=%d %s"
+                logger.warning(text, partition, len(topic_ids), error)
+
+    def _start_errand(self, partition: int, errand: object) -> None:
+        assert isinstance(errand, InitializeShareState), errand
+        name = f"initialize states of a share group in {GROUPS_TOPIC}-{partition}"
+        self._tasks.start(self._initialize(partition, errand), name)
+
+    async def _initialize(self, partition: int, errand: InitializeShareState) -> None:
+        """Initialize states and record them; the shard orders what fails anew after a pause."""
+        done = await self._share_states.run(errand)
+        if not done.parts:
+            return
+        topics = TopicsView(self._metadata.image)
+        try:
+            await self.runtime.submit(
+                partition, lambda s, t, n: s.share_initialized(done, topics, t, n)
+            )
+        except SparklogError as error:
+            text = "initialized states of a share group are not recorded group=%s %s"
+            logger.warning(text, errand.group_id, error)
+
+    @staticmethod
+    def _deletion(group_id: str, states_deleted: bool) -> GroupEvent:
+        return lambda s, t, n: s.delete(group_id, t, n, states_deleted=states_deleted)
 
     async def _forget(self, topics: frozenset[str]) -> None:
         """Delete offsets of topics in every shard here; other brokers do so in their shards."""

@@ -12,6 +12,7 @@ Source: KIP-848; KIP-1099 (member types in version 1).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from datetime import timedelta
 from itertools import groupby
 from operator import itemgetter
@@ -54,7 +55,7 @@ async def consumer_group_heartbeat(
     """
     answer = ResponseBuilder.to(request)
     asked = _asked(node, request, context, may_describe)
-    await _read_new_topics(node, asked)
+    await read_new_topics(node, asked.names or ())
     try:
         result = await node.groups.consumer_heartbeat(asked)
     except SparklogError as error:
@@ -107,9 +108,9 @@ def _owned(topics: Any) -> Parts | None:
     return frozenset((t.topic_id or _NO_ID, int(number)) for t in topics for number in t.partitions)
 
 
-async def _read_new_topics(node: BrokerNode, asked: ConsumerHeartbeat) -> None:
+async def read_new_topics(node: BrokerNode, names: Iterable[str]) -> None:
     """Look for topics that another broker may just have created; the next heartbeat comes late."""
-    if all(name in node.metadata.image.topics for name in asked.names or ()):
+    if all(name in node.metadata.image.topics for name in names):
         return
     try:
         await node.metadata.catch_up()

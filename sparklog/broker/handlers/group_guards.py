@@ -197,7 +197,8 @@ def _topics_of(group: Any) -> Iterable[str]:
     return (
         topic.topic_name
         for member in group.members
-        for assignment in (member.assignment, member.target_assignment)
+        for assignment in (member.assignment, getattr(member, "target_assignment", None))
+        if assignment is not None
         for topic in assignment.topic_partitions
     )
 
@@ -207,14 +208,26 @@ async def consumer_group_heartbeat(call: GuardedCall) -> Any:
 
     A pattern subscribes the member to topics that it may describe.
     """
-    request, access = call.request, call.access
-    if not access.may(AclOperation.READ, ResourceType.GROUP, request.group_id):
-        return refused(request, DENIED[ResourceType.GROUP])
-    names = frozenset(request.subscribed_topic_names or ())
-    if describable(access, names, filters=False) != names:
-        return refused(request, DENIED[ResourceType.TOPIC])
 
     def may_describe(topics: Iterable[str]) -> frozenset[str]:
-        return describable(access, topics)
+        return describable(call.access, topics)
 
+    error = _subscription_error(call)
+    if error is not None:
+        return refused(call.request, error)
     return await call.proceed(may_describe=may_describe)
+
+
+async def share_group_heartbeat(call: GuardedCall) -> Any:
+    """Let a member in that may read the group and describe each topic that it subscribes to."""
+    error = _subscription_error(call)
+    return await call.proceed() if error is None else refused(call.request, error)
+
+
+def _subscription_error(call: GuardedCall) -> SparklogError | None:
+    request, access = call.request, call.access
+    if not access.may(AclOperation.READ, ResourceType.GROUP, request.group_id):
+        return DENIED[ResourceType.GROUP]
+    names = frozenset(request.subscribed_topic_names or ())
+    hidden = describable(access, names, filters=False) != names
+    return DENIED[ResourceType.TOPIC] if hidden else None

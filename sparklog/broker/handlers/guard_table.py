@@ -228,6 +228,13 @@ GUARDS: Final[dict[Api, Callable[[GuardedCall], Awaitable[Any]]]] = {
     Api.PUSH_TELEMETRY: no_check,
     Api.LIST_CONFIG_RESOURCES: _cluster(_DESCRIBE_CONFIGS),
     Api.DESCRIBE_TOPIC_PARTITIONS: topic_guards.describe_topic_partitions,
+    Api.SHARE_GROUP_HEARTBEAT: group_guards.share_group_heartbeat,
+    Api.SHARE_GROUP_DESCRIBE: Guard(
+        items=ItemCheck(
+            _DESCRIBE, group_resource, (ItemList("group_ids", "groups", {"group_id": ITSELF}),)
+        ),
+        after=group_guards.described_consumer_groups,
+    ),
     Api.INITIALIZE_SHARE_GROUP_STATE: _cluster(AclOperation.CLUSTER_ACTION, _SHARE_STATES),
     Api.READ_SHARE_GROUP_STATE: _cluster(AclOperation.CLUSTER_ACTION, _SHARE_STATES),
     Api.WRITE_SHARE_GROUP_STATE: _cluster(AclOperation.CLUSTER_ACTION, _SHARE_STATES),

@@ -21,6 +21,7 @@ from sparklog.broker.controller.heartbeats import Heartbeats
 from sparklog.broker.controller.metadata_log import MetadataLog
 from sparklog.broker.controller.peer_checks import PeerChecks
 from sparklog.broker.coordinator.groups import GroupCoordinator
+from sparklog.broker.coordinator.share_groups import ShareGroupStates
 from sparklog.broker.coordinator.share_states import ShareStateCoordinator
 from sparklog.broker.coordinator.transaction_services import TransactionServices
 from sparklog.broker.node.replicas import Replicas
@@ -86,20 +87,6 @@ class Incarnation:
             on_fenced=lambda why: self._end(Fenced(why)),
             on_crash=self._end,
         )
-        self.groups = GroupCoordinator(
-            environment, config, identity.broker_id, metadata, self._tasks
-        )
-        self.replicas.watch(GROUPS_TOPIC, self.groups.runtime)
-        self.transactions = TransactionServices(
-            environment,
-            config,
-            identity.broker_id,
-            metadata,
-            self._tasks,
-            self.groups,
-            self.replicas.txn_markers,
-        )
-        self.replicas.watch(TRANSACTIONS_TOPIC, self.transactions.coordinator)
         self.share_state_coordinator = ShareStateCoordinator(
             environment, config, identity.broker_id, metadata, self._tasks
         )
@@ -112,6 +99,25 @@ class Incarnation:
             self._tasks,
             self.share_state_coordinator,
         )
+        self.groups = GroupCoordinator(
+            environment,
+            config,
+            identity.broker_id,
+            metadata,
+            self._tasks,
+            ShareGroupStates(self.share_states.initialize, self.share_states.delete),
+        )
+        self.replicas.watch(GROUPS_TOPIC, self.groups.runtime)
+        self.transactions = TransactionServices(
+            environment,
+            config,
+            identity.broker_id,
+            metadata,
+            self._tasks,
+            self.groups,
+            self.replicas.txn_markers,
+        )
+        self.replicas.watch(TRANSACTIONS_TOPIC, self.transactions.coordinator)
         self.controller = ControllerShell(
             environment, identity, metadata, config, self._tasks, peers
         )

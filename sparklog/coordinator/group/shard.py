@@ -60,6 +60,7 @@ from sparklog.coordinator.messages import (
 )
 from sparklog.coordinator.offsets import CommittedOffsets, GroupOffsets
 from sparklog.coordinator.share.groups import ShareGroups
+from sparklog.coordinator.share.heartbeat import check_share_heartbeat
 from sparklog.coordinator.share.messages import (
     InitializeShareState,
     ShareGroupDescription,
@@ -279,6 +280,7 @@ class GroupShard:
         Raises:
             GroupError, InvalidRequest: the heartbeat is rejected.
         """
+        check_share_heartbeat(asked)
         if self._classic.get(asked.group_id) or self._consumers.get(asked.group_id):
             raise GroupIdNotFound(f"Group {asked.group_id} is not a share group.")
         turn = self._turn(now_ms)

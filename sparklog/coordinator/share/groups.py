@@ -23,7 +23,6 @@ from sparklog.coordinator.share.group import ShareGroup, ShareMember
 from sparklog.coordinator.share.heartbeat import (
     ShareChange,
     begin_deletion,
-    check,
     heartbeat,
     initialized,
     leave,
@@ -154,12 +153,11 @@ class ShareGroups:
     def heartbeat(
         self, asked: ShareHeartbeat, topics: Topics, now_ms: int
     ) -> tuple[ShareHeartbeatAnswer, list[CoordinatorRecord]]:
-        """Handle a heartbeat that joins, renews or leaves; return the response and the records.
+        """Handle a checked heartbeat that joins, renews or leaves; return its response and records.
 
         Raises:
-            GroupError, InvalidRequest: the heartbeat is rejected; nothing was changed.
+            GroupError: the heartbeat is rejected; nothing was changed.
         """
-        check(asked)
         self._topics = topics
         group = self._groups.get(asked.group_id)
         if group is None:

@@ -56,7 +56,7 @@ class ShareChange:
         self.records.append(record)
 
 
-def check(asked: ShareHeartbeat) -> None:
+def check_share_heartbeat(asked: ShareHeartbeat) -> None:
     """Reject a heartbeat that is invalid for any group.
 
     Raises:
