@@ -84,6 +84,9 @@ class Api(IntEnum):
     WRITE_SHARE_GROUP_STATE = 85
     DELETE_SHARE_GROUP_STATE = 86
     READ_SHARE_GROUP_STATE_SUMMARY = 87
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
 
     @property
     def label(self) -> str:
@@ -192,6 +195,9 @@ APIS: Final[dict[Api, Versions]] = {
     Api.WRITE_SHARE_GROUP_STATE: Versions(0, 1, hidden=True),
     Api.DELETE_SHARE_GROUP_STATE: Versions(0, 0, hidden=True),
     Api.READ_SHARE_GROUP_STATE_SUMMARY: Versions(0, 1, hidden=True),
+    Api.DESCRIBE_SHARE_GROUP_OFFSETS: Versions(0, 1),
+    Api.ALTER_SHARE_GROUP_OFFSETS: Versions(0, 0),
+    Api.DELETE_SHARE_GROUP_OFFSETS: Versions(0, 0),
 }
 """Every supported API."""
 

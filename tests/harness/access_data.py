@@ -156,12 +156,38 @@ def offset_cases(topic_id: Any) -> list[AccessCase]:
             [GROUP],
             on_group(Do.DELETE) + on_topic(Do.READ),
         ),
+        *share_offset_cases(),
         AccessCase(
             plain_request(
                 Api.DESCRIBE_PRODUCERS, 0, topics=[{"name": "t", "partition_indexes": [0, 1]}]
             ),
             [TOPIC, TOPIC],
             on_topic(Do.READ),
+        ),
+    ]
+
+
+def share_offset_cases() -> list[AccessCase]:
+    """Return the requests about the offsets of share groups."""
+    shown = [{"group_id": "g", "topics": [{"topic_name": "t", "partitions": [0]}]}]
+    moved = [{"topic_name": "t", "partitions": [{"partition_index": 0, "start_offset": 5}]}]
+    return [
+        AccessCase(
+            plain_request(Api.DESCRIBE_SHARE_GROUP_OFFSETS, 1, groups=shown),
+            [GROUP],
+            on_group(Do.DESCRIBE) + on_topic(Do.DESCRIBE),
+        ),
+        AccessCase(
+            plain_request(Api.ALTER_SHARE_GROUP_OFFSETS, 0, group_id="g", topics=moved),
+            [GROUP],
+            on_group(Do.READ) + on_topic(Do.READ),
+        ),
+        AccessCase(
+            plain_request(
+                Api.DELETE_SHARE_GROUP_OFFSETS, 0, group_id="g", topics=[{"topic_name": "t"}]
+            ),
+            [GROUP],
+            on_group(Do.DELETE) + on_topic(Do.READ),
         ),
     ]
 

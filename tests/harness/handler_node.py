@@ -28,6 +28,7 @@ from sparklog.broker.runtime.environment import Address, Environment, TaskScope
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.broker.runtime.request import NoResponse, RequestContext
 from sparklog.broker.runtime.token_secrets import token_secrets_of
+from sparklog.broker.share.state_client import ShareStateClient
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import RegisterBrokerRecord
 from sparklog.coordinator.effects import ProducerIdentity
@@ -225,6 +226,14 @@ class ToyNode:
         )
         self.share_state_coordinator = ShareStateCoordinator(
             environment, self.config, self.broker_id, self.metadata, TaskScope("toy", _raise)
+        )
+        self.share_states = ShareStateClient(
+            environment,
+            self.config,
+            self.broker_id,
+            self.metadata,
+            TaskScope("toy", _raise),
+            self.share_state_coordinator,
         )
         self.producer_ids = ProducerIds(self.metadata, self.broker_id)
         slots = self.config.whole("max.incremental.fetch.session.cache.slots")

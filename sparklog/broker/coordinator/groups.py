@@ -47,6 +47,7 @@ from sparklog.coordinator.messages import (
     SyncResult,
 )
 from sparklog.coordinator.share.delivery_state import SharePartitionKey
+from sparklog.coordinator.share.heartbeat import ShareChange
 from sparklog.coordinator.share.messages import (
     InitializeShareState,
     ShareGroupDescription,
@@ -279,6 +280,27 @@ class GroupCoordinator:
         """
         return await self._submit(
             group_id, lambda s, t, n: s.share_partitions(group_id, t, n), tuple
+        )
+
+    async def change_share(
+        self, group_id: str, alter: Callable[[ShareChange], Reply], kind: type[Reply]
+    ) -> Reply:
+        """Change a share group; return what `alter` returns, which is of type `kind`.
+
+        Raises, besides:
+            GroupIdNotFound: there is no such share group.
+            GroupError: what `alter` raises.
+        """
+        topics = TopicsView(self._metadata.image)
+        return await self._submit(
+            group_id, lambda s, t, n: s.change_share(group_id, alter, topics, t, n), kind
+        )
+
+    async def share_initialized(self, done: InitializeShareState) -> None:
+        """Record that states of a share group are initialized."""
+        topics = TopicsView(self._metadata.image)
+        await self._submit(
+            done.group_id, lambda s, t, n: s.share_initialized(done, topics, t, n), type(None)
         )
 
     async def delete(self, group_id: str) -> ErrorCode:

@@ -26,6 +26,7 @@ from sparklog.broker.handlers import (
     sasl,
     scram_credentials,
     share_groups,
+    share_offsets,
     share_states,
     telemetry,
     topics,
@@ -111,6 +112,9 @@ HANDLERS: Final[dict[Api, Handler]] = {
     Api.WRITE_SHARE_GROUP_STATE: share_states.write,
     Api.DELETE_SHARE_GROUP_STATE: share_states.delete,
     Api.READ_SHARE_GROUP_STATE_SUMMARY: share_states.summary,
+    Api.DESCRIBE_SHARE_GROUP_OFFSETS: share_offsets.describe,
+    Api.ALTER_SHARE_GROUP_OFFSETS: share_offsets.alter,
+    Api.DELETE_SHARE_GROUP_OFFSETS: share_offsets.delete,
 }
 """Every API of `protocol.api.APIS`, with who answers it."""
 

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from sparklog.broker.handlers import group_guards, record_guards, token_guards, topic_guards
+from sparklog.broker.handlers import (
+    group_guards,
+    record_guards,
+    share_guards,
+    token_guards,
+    topic_guards,
+)
 from sparklog.broker.handlers.guards import (
     Gate,
     Guard,
@@ -240,5 +246,8 @@ GUARDS: Final[dict[Api, Callable[[GuardedCall], Awaitable[Any]]]] = {
     Api.WRITE_SHARE_GROUP_STATE: _cluster(AclOperation.CLUSTER_ACTION, _SHARE_STATES),
     Api.DELETE_SHARE_GROUP_STATE: _cluster(AclOperation.CLUSTER_ACTION, _SHARE_STATES),
     Api.READ_SHARE_GROUP_STATE_SUMMARY: _cluster(AclOperation.CLUSTER_ACTION, _SHARE_STATES),
+    Api.DESCRIBE_SHARE_GROUP_OFFSETS: share_guards.describe_share_group_offsets,
+    Api.ALTER_SHARE_GROUP_OFFSETS: share_guards.alter_share_group_offsets,
+    Api.DELETE_SHARE_GROUP_OFFSETS: share_guards.delete_share_group_offsets,
 }
 """Each API that has a handler, with its guard."""

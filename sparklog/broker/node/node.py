@@ -38,6 +38,7 @@ from sparklog.broker.runtime.environment import Address, Environment, spawn
 from sparklog.broker.runtime.metrics import BrokerMetrics, Gauge
 from sparklog.broker.runtime.request import INTERNAL, RequestContext
 from sparklog.broker.runtime.token_secrets import token_secrets_of
+from sparklog.broker.share.state_client import ShareStateClient
 from sparklog.cluster.controller.liveness import Vote
 from sparklog.cluster.metadata.image import MetadataImage, at_listener
 from sparklog.cluster.metadata.records import NO_LEADER, BrokerEndpoint
@@ -145,6 +146,11 @@ class BrokerNode:
     def share_state_coordinator(self) -> ShareStateCoordinator:
         """Return the coordinator of share groups' states."""
         return self.current_incarnation.share_state_coordinator
+
+    @property
+    def share_states(self) -> ShareStateClient:
+        """Return the client of share groups' states, on whichever broker they are."""
+        return self.current_incarnation.share_states
 
     @property
     def transactions(self) -> TransactionServices:

@@ -60,7 +60,7 @@ from sparklog.coordinator.messages import (
 )
 from sparklog.coordinator.offsets import CommittedOffsets, GroupOffsets
 from sparklog.coordinator.share.groups import ShareGroups
-from sparklog.coordinator.share.heartbeat import check_share_heartbeat
+from sparklog.coordinator.share.heartbeat import ShareChange, check_share_heartbeat
 from sparklog.coordinator.share.messages import (
     InitializeShareState,
     ShareGroupDescription,
@@ -405,6 +405,20 @@ class GroupShard:
             GroupIdNotFound: there is no such share group.
         """
         return _answer(token, self._shares.partitions(group_id))
+
+    def change_share(
+        self,
+        group_id: str,
+        alter: Callable[[ShareChange], object],
+        topics: Topics,
+        token: Token,
+        now_ms: int,
+    ) -> CoordinatorResult:
+        """Change a share group, and reply with what `alter` returns. Raises as `ShareGroups`."""
+        turn = self._turn(now_ms)
+        result, records = self._shares.change(group_id, alter, topics, now_ms)
+        turn.answer(token, result)
+        return self._effects(turn, records)
 
     def forget_share_topics(
         self, topic_ids: frozenset[UUID], token: Token, now_ms: int

@@ -36,3 +36,9 @@ class ShareSessionLimitReached(GroupError):
     """The broker has as many share sessions as `group.share.max.share.sessions` allows."""
 
     kafka_code = 133
+
+
+class NonEmptyGroup(GroupError):
+    """The group has members: stop them first."""
+
+    kafka_code = 68

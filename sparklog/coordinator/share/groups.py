@@ -6,7 +6,7 @@ deleted, as in Kafka. Source: Kafka's `GroupMetadataManager`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Final
 from uuid import UUID
@@ -208,6 +208,26 @@ class ShareGroups:
         self._note(change, "states of partitions were initialized", is_notable=False)
         return _written(change)
 
+    def change(
+        self,
+        group_id: str,
+        alter: Callable[[ShareChange], object],
+        topics: Topics,
+        now_ms: int,
+    ) -> tuple[object, list[CoordinatorRecord]]:
+        """Change a group as an administrator asks; return the result of `alter` and the records.
+
+        See `offset_changes`.
+
+        Raises:
+            GroupIdNotFound: there is no such share group.
+            GroupError: what `alter` raises; nothing was changed.
+        """
+        change = ShareChange(self._known(group_id), topics, now_ms)
+        result = alter(change)
+        self._note(change, "offsets were changed", is_notable=False)
+        return result, _written(change)
+
     def forget_topics(self, topic_ids: frozenset[UUID]) -> list[CoordinatorRecord]:
         """Forget the states of deleted topics; return the records."""
         records: list[CoordinatorRecord] = []
@@ -248,10 +268,13 @@ class ShareGroups:
         Raises:
             GroupIdNotFound: there is no such share group.
         """
+        return self._known(group_id).state_keys()
+
+    def _known(self, group_id: str) -> ShareGroup:
         group = self._groups.get(group_id)
         if group is None:
             raise GroupIdNotFound(f"Group {group_id} not found.")
-        return group.state_keys()
+        return group
 
     def _left(
         self, group: ShareGroup, asked: ShareHeartbeat, change: ShareChange
