@@ -37,6 +37,7 @@ from sparklog.client.groups import Groups
 from sparklog.client.metadata import read_metadata
 from sparklog.client.offsets import delete_before, find_offsets
 from sparklog.client.security import SecuritySettings
+from sparklog.client.share_groups import ShareGroupAdmin
 from sparklog.client.tokens import (
     AT_ONCE_MS,
     BROKERS_LIMIT_MS,
@@ -71,6 +72,7 @@ from sparklog.core.entropy import SYSTEM_ENTROPY
 from sparklog.core.errors import SparklogError, UnknownTopicOrPartition
 from sparklog.core.quotas import Quotas
 from sparklog.core.types import Closeable, TopicPartition
+from sparklog.protocol.api_keys import Api
 from sparklog.security.acls import AclBinding, AclFilter, check_binding
 from sparklog.security.principal import Principal
 from sparklog.security.sasl.credentials import ITERATIONS_MIN, ScramMechanism, salted
@@ -108,6 +110,7 @@ class Admin(Closeable):
         )
         self._clock = clock
         self.groups = Groups(self._brokers, clock)
+        self.share_groups = ShareGroupAdmin(self._brokers, self.groups, clock)
         self.transactions = TransactionAdmin(self._brokers, clock)
 
     def close(self) -> None:
@@ -129,6 +132,10 @@ class Admin(Closeable):
     def offers_groups(self) -> bool:
         """Return True if brokers coordinate consumer groups. Raises as `brokers`."""
         return self._brokers.offers(JOIN_GROUP)
+
+    def offers_share_groups(self) -> bool:
+        """Return True if brokers coordinate share groups. Raises as `brokers`."""
+        return self._brokers.offers(Api.SHARE_GROUP_DESCRIBE)
 
     def topic_names(self) -> list[str]:
         """Return the names of all topics, sorted. Raises as `brokers`."""

@@ -21,6 +21,7 @@ from sparklog.client.settings import Settings
 from sparklog.client.values import (
     CLASSIC,
     CONSUMER,
+    SHARE,
     Committed,
     GroupDescription,
     GroupListing,
@@ -40,6 +41,7 @@ DESCRIBE_CONSUMER_VERSIONS: Final = (0, 1)
 DELETE_VERSIONS: Final = (0, 2)
 GROUP_ID_NOT_FOUND: Final = 69
 DEAD: Final = "Dead"
+ALL_TYPES: Final = frozenset({CLASSIC, CONSUMER, SHARE})
 
 
 class Groups:
@@ -53,15 +55,19 @@ class Groups:
     def list(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
         """Return all consumer groups, or those in some states and of some types, by name.
 
+        Share groups are listed only if `types` has SHARE.
+
         Raises:
             Unavailable: a broker does not respond. InvalidRequest: it cannot list groups.
         """
+        # Without a filter, a broker need not know all types.
+        asked = () if {*types} >= ALL_TYPES else tuple(types)
 
         def ask(address: BrokerAddress) -> list[GroupListing]:
             def draft(of: RequestDraft) -> Any:
                 if of.version < TYPES_VERSION:
                     return of.request(states_filter=tuple(states))
-                return of.request(states_filter=tuple(states), types_filter=tuple(types))
+                return of.request(states_filter=tuple(states), types_filter=asked)
 
             answer = self._brokers.tell(address, Api.LIST_GROUPS, *LIST_VERSIONS, draft)
             if answer.error_code != 0:
@@ -77,8 +83,8 @@ class Groups:
         return sorted(
             group
             for group in found
-            if group.protocol_type in ("", PROTOCOL_TYPE)
-            and group.group_type in {*wanted, "Unknown"}
+            if group.group_type in {*wanted, "Unknown"}
+            and (group.group_type == SHARE or group.protocol_type in ("", PROTOCOL_TYPE))
         )
 
     def describe(self, group_ids: Sequence[str]) -> dict[str, GroupDescription | SparklogError]:
@@ -206,8 +212,8 @@ def _consumer_group(coordinator: ServingBroker, group: Any) -> GroupDescription:
             member.instance_id,
             member.client_id,
             member.client_host,
-            _named(member.assignment),
-            _named(member.target_assignment),
+            named_partitions(member.assignment),
+            named_partitions(member.target_assignment),
             int(member.member_epoch),
             None if (kind := getattr(member, "member_type", -1)) < 0 else kind == 1,
         )
@@ -225,7 +231,8 @@ def _consumer_group(coordinator: ServingBroker, group: Any) -> GroupDescription:
     )
 
 
-def _named(assignment: Any) -> tuple[TopicPartition, ...]:
+def named_partitions(assignment: Any) -> tuple[TopicPartition, ...]:
+    """Return the partitions of an assignment that a coordinator describes with topics' names."""
     return tuple(
         TopicPartition(topic.topic_name, int(partition))
         for topic in assignment.topic_partitions

@@ -81,7 +81,9 @@ class ListedOffset:
 
 CLASSIC: Final = "Classic"
 CONSUMER: Final = "Consumer"
-"""Types of groups: the members assign partitions, or the coordinator does (KIP-848)."""
+SHARE: Final = "Share"
+"""Types of groups: the members assign partitions, or the coordinator does (KIP-848), or members
+share partitions (KIP-932)."""
 INACTIVE: Final = frozenset({"Empty", "Dead"})
 """States of a group without members."""
 
@@ -94,7 +96,7 @@ class GroupListing:
     protocol_type: str
     state: str
     group_type: str
-    """CLASSIC, CONSUMER, …; "Unknown" if the broker does not send it."""
+    """CLASSIC, CONSUMER, SHARE, …; "Unknown" if the broker does not send it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,3 +177,17 @@ class ActiveProducer:
 
 
 Committed = Mapping[TopicPartition, CommittedOffset]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareOffset:
+    """The position of a share group in a partition: all records before it are finished."""
+
+    offset: int | None
+    """None if the group has read nothing there yet."""
+    leader_epoch: int = -1
+    lag: int | None = None
+    """Records that are not finished yet (KIP-1226); None if the broker does not send it."""
+
+
+ShareOffsets = Mapping[TopicPartition, ShareOffset]

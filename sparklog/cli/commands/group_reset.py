@@ -20,13 +20,20 @@ from sparklog.cli.console.group_filter import chosen_partitions
 from sparklog.cli.console.group_tables import reset_lines
 from sparklog.cli.console.partition_file import text_of
 from sparklog.cli.output import Output, say
-from sparklog.client.values import EARLIEST, INACTIVE, LATEST, Committed, ListedOffset
+from sparklog.client.values import (
+    EARLIEST,
+    INACTIVE,
+    LATEST,
+    ListedOffset,
+)
 from sparklog.core.clock import SYSTEM_CLOCK, parse_duration_ms
 from sparklog.core.errors import GroupIdNotFound, InvalidRequest, SparklogError
 from sparklog.core.types import TopicPartition
 
 if TYPE_CHECKING:
     from sparklog.client.admin import Admin
+    from sparklog.client.groups import Groups
+    from sparklog.client.share_groups import ShareGroupAdmin
 import argparse
 from datetime import UTC, datetime
 
@@ -82,13 +89,22 @@ WHERE = (
 """The options for the new position; a call has one of them."""
 
 
-def reset(admin: Admin, group_ids: Sequence[str], args: Arguments, output: Output) -> int:
-    """Plan the offsets of each group, commit them with --execute, and print them."""
+def reset(
+    admin: Admin,
+    groups: Groups | ShareGroupAdmin,
+    group_ids: Sequence[str],
+    args: Arguments,
+    output: Output,
+) -> int:
+    """Plan the offsets of each group, commit them with --execute, and print them.
+
+    `groups` are those of `admin` of the type of these groups.
+    """
     if not args.execute and not args.dry_run:
         say("note: nothing is changed without --execute; --dry-run says that it shall be so")
     planned: dict[str, Offsets] = {}
     failed = 0
-    for group_id, group in admin.groups.describe(group_ids).items():
+    for group_id, group in groups.describe(group_ids).items():
         if not isinstance(group, SparklogError) and group.state not in INACTIVE:
             failed += 1
             say(
@@ -98,10 +114,10 @@ def reset(admin: Admin, group_ids: Sequence[str], args: Arguments, output: Outpu
         elif isinstance(group, SparklogError) and not isinstance(group, GroupIdNotFound):
             raise group
         else:
-            planned[group_id] = _planned(admin, group_id, args)
+            planned[group_id] = _planned(admin, groups, group_id, args)
     if args.execute:
         for group_id, offsets in planned.items():
-            _carry_out(admin, group_id, offsets)
+            _carry_out(groups, group_id, offsets)
     _print(planned, args, output, one_group=len(args.group or ()) == 1)
     return 1 if failed else 0
 
@@ -119,19 +135,21 @@ def _print(
         output.line(line)
 
 
-def _carry_out(admin: Admin, group_id: str, offsets: Offsets) -> None:
+def _carry_out(groups: Groups | ShareGroupAdmin, group_id: str, offsets: Offsets) -> None:
     if not offsets:
         return
-    for failure in admin.groups.move_offsets(group_id, offsets).values():
+    for failure in groups.move_offsets(group_id, offsets).values():
         if failure is not None:
             raise failure
 
 
-def _planned(admin: Admin, group_id: str, args: Arguments) -> Offsets:
+def _planned(
+    admin: Admin, groups: Groups | ShareGroupAdmin, group_id: str, args: Arguments
+) -> Offsets:
     if args.from_file is not None:
         plan = parse_plan(text_of(args.from_file), args.group or ())
         return _within(admin, plan.get(group_id, {}))
-    partitions = _scope(admin, group_id, args)
+    partitions = _scope(admin, groups, group_id, args)
     match next(option for option in WHERE if is_given(args, option)):
         case "to_earliest":
             return _found(admin, dict.fromkeys(partitions, EARLIEST))
@@ -144,23 +162,30 @@ def _planned(admin: Admin, group_id: str, args: Arguments) -> Offsets:
         case "by_duration":
             return _at_time(admin, partitions, SYSTEM_CLOCK.now_ms() - args.by_duration)
         case "shift_by":
-            return _shifted(admin, partitions, _committed(admin, group_id), args.shift_by)
-    return _current(admin, partitions, _committed(admin, group_id))
+            return _shifted(admin, partitions, _positions(groups, group_id), args.shift_by)
+    return _current(admin, partitions, _positions(groups, group_id))
 
 
-def _scope(admin: Admin, group_id: str, args: Arguments) -> list[TopicPartition]:
+def _scope(
+    admin: Admin, groups: Groups | ShareGroupAdmin, group_id: str, args: Arguments
+) -> list[TopicPartition]:
     if args.all_topics:
-        return sorted(_committed(admin, group_id))
+        return sorted(_committed(groups, group_id))
     if not args.topic:
         raise UsageError("--reset-offsets needs --all-topics or --topic, or --from-file")
     return chosen_partitions(admin, args.topic)
 
 
-def _committed(admin: Admin, group_id: str) -> Committed:
-    found = admin.groups.offsets([group_id])[group_id]
+def _committed(groups: Groups | ShareGroupAdmin, group_id: str) -> dict[TopicPartition, int | None]:
+    """Return a group's positions; None where a share group has read nothing yet."""
+    found = groups.offsets([group_id])[group_id]
     if isinstance(found, SparklogError):
         raise found
-    return found
+    return {tp: at.offset for tp, at in found.items()}
+
+
+def _positions(groups: Groups | ShareGroupAdmin, group_id: str) -> Offsets:
+    return {tp: at for tp, at in _committed(groups, group_id).items() if at is not None}
 
 
 def _found(admin: Admin, wanted: Mapping[TopicPartition, int]) -> Offsets:
@@ -176,7 +201,7 @@ def _at_time(admin: Admin, partitions: Iterable[TopicPartition], time_ms: int) -
 
 
 def _shifted(
-    admin: Admin, partitions: Iterable[TopicPartition], committed: Committed, by: int
+    admin: Admin, partitions: Iterable[TopicPartition], committed: Offsets, by: int
 ) -> Offsets:
     wanted = list(partitions)
     for tp in wanted:
@@ -184,12 +209,12 @@ def _shifted(
             raise InvalidRequest(
                 f"an offset that was never committed cannot be shifted. partition={tp}"
             )
-    return _within(admin, {tp: committed[tp].offset + by for tp in wanted})
+    return _within(admin, {tp: committed[tp] + by for tp in wanted})
 
 
-def _current(admin: Admin, partitions: Iterable[TopicPartition], committed: Committed) -> Offsets:
+def _current(admin: Admin, partitions: Iterable[TopicPartition], committed: Offsets) -> Offsets:
     wanted = list(partitions)
-    found = _within(admin, {tp: committed[tp].offset for tp in wanted if tp in committed})
+    found = _within(admin, {tp: committed[tp] for tp in wanted if tp in committed})
     rest = [tp for tp in wanted if tp not in committed]
     return found | _found(admin, dict.fromkeys(rest, LATEST))
 

@@ -1,6 +1,7 @@
-"""`sparklog groups`: kafka-consumer-groups, plus lag in time.
+"""`sparklog groups`: kafka-consumer-groups and kafka-share-groups, plus lag in time.
 
-`sparklog groups --describe` prints offsets and lag, members, or state of groups.
+`sparklog groups --describe` prints offsets and lag, members, or state of groups. The command finds
+out by itself which of the groups of `--group` are share groups: `share_groups` handles those.
 """
 
 from __future__ import annotations
@@ -19,7 +20,16 @@ from sparklog.cli.console.group_tables import (
 from sparklog.cli.output import Output, say
 from sparklog.cli.target import bootstrap_of, client_settings_of
 from sparklog.client.groups import oldest_unread_ms
-from sparklog.client.values import LATEST, Committed, GroupDescription, GroupMember, ListedOffset
+from sparklog.client.values import (
+    CLASSIC,
+    CONSUMER,
+    LATEST,
+    SHARE,
+    Committed,
+    GroupDescription,
+    GroupMember,
+    ListedOffset,
+)
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.errors import GroupIdNotFound, SparklogError
 from sparklog.core.types import TopicPartition
@@ -37,6 +47,12 @@ from sparklog.cli.arguments import (
     whole_number,
 )
 from sparklog.cli.commands.group_reset import WHERE, datetime_ms, duration_ms, reset
+from sparklog.cli.commands.share_groups import (
+    ShareGroupsFound,
+    delete_share_offsets,
+    describe_shares,
+    shares_among,
+)
 from sparklog.cli.console.group_filter import parse_topic
 from sparklog.cli.console.group_tables import deletion_lines, listing_lines
 from sparklog.cli.target import add_broker_options, connected
@@ -48,7 +64,7 @@ _REBALANCING = {"PreparingRebalance", "CompletingRebalance", "Assigning", "Recon
 
 
 def describe(admin: Admin, group_ids: Sequence[str], args: Arguments, output: Output) -> int:
-    """Describe groups; continue after one that fails."""
+    """Describe consumer groups; continue after one that fails."""
     failed = 0
     for group_id, group in sorted(admin.groups.describe(group_ids).items()):
         if isinstance(group, SparklogError):
@@ -210,10 +226,10 @@ STATES = (
     "Reconciling",
     "Stable",
 )
-TYPES = ("Classic", "Consumer")
+TYPES = (CLASSIC, CONSUMER, SHARE)
 
 _ACTIONS = {
-    "list": "print the names of all consumer groups; with --state or --type a table",
+    "list": "print the names of all groups; with --state or --type a table",
     "describe": "show what groups have read and their lag; or --members, or --state",
     "reset_offsets": "move the offsets of groups that have no members",
     "delete_offsets": "forget what a group committed of --topic",
@@ -225,7 +241,7 @@ _ACTIONS_OF_OPTION = {
     "topic": ("reset_offsets", "delete_offsets"),
     "all_topics": ("reset_offsets",),
     "state": ("list", "describe"),
-    "type": ("list",),
+    "type": ("list", "describe", "reset_offsets", "delete"),
     "members": ("describe",),
     "offsets": ("describe",),
     "verbose": ("describe",),
@@ -242,7 +258,11 @@ def configure(parser: CommandParser) -> None:
         "--validate-regex", metavar="REGEX", help="say whether brokers take a pattern of topics"
     )
     parser.add_argument("--group", action="append", help="a group; may be given several times")
-    parser.add_argument("--all-groups", action="store_true", help="all consumer groups")
+    parser.add_argument(
+        "--all-groups",
+        action="store_true",
+        help="all consumer groups; with --type those of some types, such as share",
+    )
     parser.add_argument(
         "--topic", action="append", help="a topic, or topic:0,1; may be given several times"
     )
@@ -260,7 +280,10 @@ def configure(parser: CommandParser) -> None:
         help="with --describe: the group's state; with --list: states, or only groups in those",
     )
     parser.add_argument(
-        "--type", nargs="?", const="", help="with --list: types, or only groups of those"
+        "--type",
+        nargs="?",
+        const="",
+        help="with --list: types, or only groups of those; with --all-groups: all of those",
     )
     parser.add_argument("--verbose", action="store_true", help="with --describe: more columns")
     parser.add_argument(
@@ -315,16 +338,37 @@ def run(args: Arguments, output: Output) -> int:
     with connected(args, args.timeout / 1000) as admin:
         if args.action == "list":
             return _list(admin, args, output)
-        if args.action == "delete_offsets":
-            return _delete_offsets(admin, args.group[0], args.topic, output)
         group_ids: Sequence[str] = args.group or ()
         if args.all_groups:
-            group_ids = [group.group_id for group in admin.groups.list()]
-        if args.action == "describe":
-            return describe(admin, group_ids, args, output)
-        if args.action == "delete":
-            return _delete(admin, group_ids, output)
-        return reset(admin, group_ids, args, output)
+            types = _words(args.type, TYPES, "--type")
+            group_ids = [group.group_id for group in admin.groups.list(types=types)]
+        shares = shares_among(admin, group_ids)
+        others = [group_id for group_id in group_ids if group_id not in shares]
+        if args.action == "delete_offsets":
+            delete = delete_share_offsets if shares else _delete_offsets
+            return delete(admin, args.group[0], args.topic, output)
+        failed = 0
+        if others or not shares:
+            failed = _run(admin, others, args, output)
+        if shares:
+            failed |= _run_shares(admin, shares, args, output)
+        return failed
+
+
+def _run(admin: Admin, group_ids: Sequence[str], args: Arguments, output: Output) -> int:
+    if args.action == "describe":
+        return describe(admin, group_ids, args, output)
+    if args.action == "delete":
+        return _delete(admin, group_ids, "consumer", output)
+    return reset(admin, admin.groups, group_ids, args, output)
+
+
+def _run_shares(admin: Admin, shares: ShareGroupsFound, args: Arguments, output: Output) -> int:
+    if args.action == "describe":
+        return describe_shares(admin, shares, args, output)
+    if args.action == "delete":
+        return _delete(admin, list(shares), "share", output)
+    return reset(admin, admin.share_groups, list(shares), args, output)
 
 
 def _validate(pattern: str, output: Output) -> int:
@@ -353,13 +397,15 @@ def _check(args: Arguments) -> None:
         raise UsageError("--delete-offsets needs one --group and a --topic")
     if args.action not in ("list", "delete_offsets") and bool(args.group) == args.all_groups:
         raise UsageError(f"{spelled(args.action)} needs either --group or --all-groups")
+    if args.type is not None and args.action != "list" and not args.all_groups:
+        raise UsageError("--type goes with --list or --all-groups")
     if args.topic and args.all_topics:
         raise UsageError("--topic does not go with --all-topics")
 
 
 def _list(admin: Admin, args: Arguments, output: Output) -> int:
     states = _words(args.state, STATES, "--state")
-    groups = admin.groups.list(states, _words(args.type, TYPES, "--type"))
+    groups = admin.groups.list(states, _words(args.type, TYPES, "--type") or TYPES)
     shown = [
         ("TYPE", "group_type", args.type is not None),
         ("STATE", "state", args.state is not None),
@@ -377,15 +423,15 @@ def _list(admin: Admin, args: Arguments, output: Output) -> int:
     return 0
 
 
-def _delete(admin: Admin, group_ids: Sequence[str], output: Output) -> int:
+def _delete(admin: Admin, group_ids: Sequence[str], kind: str, output: Output) -> int:
     outcomes = admin.groups.delete(group_ids)
     deleted = [f"'{group}'" for group, failure in outcomes.items() if failure is None]
     failures = {group: failure for group, failure in outcomes.items() if failure is not None}
     names = ", ".join(deleted)
     if not failures:
-        output.line(f"Deletion of requested consumer groups ({names}) was successful.")
+        output.line(f"Deletion of requested {kind} groups ({names}) was successful.")
     elif deleted:
-        output.line(f"These consumer groups were deleted successfully: {names}")
+        output.line(f"These {kind} groups were deleted successfully: {names}")
     for group_id, failure in outcomes.items():
         output.document(
             {"group": group_id, "deleted": failure is None}

@@ -36,10 +36,10 @@ class GroupProgressRow:
 
 def progress_lines(rows: Sequence[GroupProgressRow], *, verbose: bool, in_time: bool) -> list[str]:
     """Return the table of `--describe --offsets`; `in_time` adds a column that Kafka lacks."""
-    group = _width("", (row.group_id for row in rows))
-    topic = _width("", (row.topic_partition.topic for row in rows))
-    member = _width("", (row.member.member_id for row in rows if row.member))
-    host = _width("", (row.member.host for row in rows if row.member))
+    group = width("", (row.group_id for row in rows))
+    topic = width("", (row.topic_partition.topic for row in rows))
+    member = width("", (row.member.member_id for row in rows if row.member))
+    host = width("", (row.member.host for row in rows if row.member))
     columns = [group, topic, 10, *([WIDTH] * (3 + verbose + in_time)), member, host, 0]
     head = ["GROUP", "TOPIC", "PARTITION", *(["LEADER-EPOCH"] if verbose else [])]
     head += ["CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", *(["LAG-TIME"] if in_time else [])]
@@ -52,7 +52,7 @@ def progress_lines(rows: Sequence[GroupProgressRow], *, verbose: bool, in_time: 
         cells += [spelled_age(row.lag_ms)] if in_time else []
         cells += [who.member_id, who.host, who.client_id] if who else [None, None, None]
         table.append(cells)
-    return ["", *(_line(columns, cells) for cells in table)]
+    return ["", *(table_line(columns, cells) for cells in table)]
 
 
 def member_lines(group: GroupDescription, *, verbose: bool) -> list[str]:
@@ -60,15 +60,15 @@ def member_lines(group: GroupDescription, *, verbose: bool) -> list[str]:
     members = group.members
     static = any(member.instance_id for member in members)
     mixed = {member.upgraded for member in members} >= {True, False}
-    columns = [_width("", [group.group_id]), _width("", (m.member_id for m in members))]
-    columns += [_width(" " * 17, (m.instance_id or "" for m in members))] if static else []
-    columns += [_width("", (m.host for m in members)), _width("", (m.client_id for m in members))]
+    columns = [width("", [group.group_id]), width("", (m.member_id for m in members))]
+    columns += [width(" " * 17, (m.instance_id or "" for m in members))] if static else []
+    columns += [width("", (m.host for m in members)), width("", (m.client_id for m in members))]
     columns += [WIDTH]
     head = ["GROUP", "CONSUMER-ID", *(["GROUP-INSTANCE-ID"] if static else [])]
     head += ["HOST", "CLIENT-ID", "#PARTITIONS"]
     if verbose:
-        columns += [WIDTH, _width(" " * 20, (spelled_partitions(m.assignment) for m in members))]
-        columns += [WIDTH, _width(" " * 20, (spelled_partitions(m.target) for m in members))]
+        columns += [WIDTH, width(" " * 20, (spelled_partitions(m.assignment) for m in members))]
+        columns += [WIDTH, width(" " * 20, (spelled_partitions(m.target) for m in members))]
         columns += [0] if mixed else []
         head += ["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]
         head += ["UPGRADED"] if mixed else []
@@ -83,14 +83,14 @@ def member_lines(group: GroupDescription, *, verbose: bool) -> list[str]:
             cells += [str(member.upgraded).lower()] if mixed else []
         table.append(cells)
     end = "" if verbose else " "
-    return ["", *(_line(columns, cells) + end for cells in table)]
+    return ["", *(table_line(columns, cells) + end for cells in table)]
 
 
 def state_lines(group: GroupDescription, *, verbose: bool) -> list[str]:
     """Return the table of `--describe --state`."""
     at = group.coordinator
     coordinator = f"{at.host}:{at.port}  ({at.broker_id})"
-    columns = [_width("", [group.group_id]), _width(" " * 25, [coordinator]), 20, 20]
+    columns = [width("", [group.group_id]), width(" " * 25, [coordinator]), 20, 20]
     head: list[object] = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE"]
     cells: list[object] = [group.group_id, coordinator, group.assignor or None, group.state]
     if verbose:
@@ -100,36 +100,36 @@ def state_lines(group: GroupDescription, *, verbose: bool) -> list[str]:
     columns += [0]
     return [
         "",
-        _line(columns, [*head, "#MEMBERS"]),
-        _line(columns, [*cells, len(group.members)]),
+        table_line(columns, [*head, "#MEMBERS"]),
+        table_line(columns, [*cells, len(group.members)]),
     ]
 
 
 def listing_lines(rows: Sequence[Sequence[str]], head: Sequence[str]) -> list[str]:
     """Return the table of `--list` with states or types; the first column is the group."""
-    columns = [10 + _width("", (row[0] for row in rows)), *([20] * (len(head) - 1))]
-    return [_line(columns, row) for row in (head, *rows)]
+    columns = [10 + width("", (row[0] for row in rows)), *([20] * (len(head) - 1))]
+    return [table_line(columns, row) for row in (head, *rows)]
 
 
 def reset_lines(rows: Sequence[tuple[str, TopicPartition, int]]) -> list[str]:
     """Return the table of `--reset-offsets`."""
     columns = [
-        _width("", (group for group, _, _ in rows)),
-        _width("", (tp.topic for _, tp, _ in rows)),
+        width("", (group for group, _, _ in rows)),
+        width("", (tp.topic for _, tp, _ in rows)),
         10,
         0,
     ]
     table: list[Sequence[object]] = [("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")]
     table += [(group, tp.topic, tp.partition, offset) for group, tp, offset in rows]
-    return ["", *(_line(columns, cells) for cells in table)]
+    return ["", *(table_line(columns, cells) for cells in table)]
 
 
 def deletion_lines(rows: Sequence[tuple[TopicPartition, str]]) -> list[str]:
     """Return the table of `--delete-offsets`; a partition below zero stands for a whole topic."""
-    columns = [_width("", (tp.topic for tp, _ in rows)), 10, WIDTH]
+    columns = [width("", (tp.topic for tp, _ in rows)), 10, WIDTH]
     table: list[Sequence[object]] = [("TOPIC", "PARTITION", "STATUS")]
     table += [(tp.topic, tp.partition if tp.partition >= 0 else None, word) for tp, word in rows]
-    return ["", *(_line(columns, cells) for cells in table)]
+    return ["", *(table_line(columns, cells) for cells in table)]
 
 
 def spelled_partitions(partitions: Sequence[TopicPartition]) -> str:
@@ -153,10 +153,12 @@ def spelled_age(age_ms: int | None) -> str | None:
     return "".join(parts[:2])
 
 
-def _width(least: str, cells: Iterable[str]) -> int:
+def width(least: str, cells: Iterable[str]) -> int:
+    """Return the width of a column; without `least` it is that of Kafka's tools."""
     return max(map(len, [least or " " * WIDTH, *cells]))
 
 
-def _line(columns: Sequence[int], cells: Sequence[object]) -> str:
+def table_line(columns: Sequence[int], cells: Sequence[object]) -> str:
+    """Return a line of a table with columns of these widths."""
     words = (MISSING if cell is None else str(cell) for cell in cells)
     return " ".join(f"{word:<{width}}" for word, width in zip(words, columns, strict=True))
