@@ -79,6 +79,8 @@ class Api(IntEnum):
     DESCRIBE_TOPIC_PARTITIONS = 75
     SHARE_GROUP_HEARTBEAT = 76
     SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
     INITIALIZE_SHARE_GROUP_STATE = 83
     READ_SHARE_GROUP_STATE = 84
     WRITE_SHARE_GROUP_STATE = 85
@@ -190,6 +192,8 @@ APIS: Final[dict[Api, Versions]] = {
     Api.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0),
     Api.SHARE_GROUP_HEARTBEAT: Versions(1, 1),
     Api.SHARE_GROUP_DESCRIBE: Versions(1, 1),
+    Api.SHARE_FETCH: Versions(1, 2),
+    Api.SHARE_ACKNOWLEDGE: Versions(1, 2),
     Api.INITIALIZE_SHARE_GROUP_STATE: Versions(0, 0, hidden=True),
     Api.READ_SHARE_GROUP_STATE: Versions(0, 0, hidden=True),
     Api.WRITE_SHARE_GROUP_STATE: Versions(0, 1, hidden=True),
@@ -211,8 +215,13 @@ class Feature:
     """The finalized level; 1 up to this are supported."""
 
 
-FEATURES: Final = (Feature("group.version", 1), Feature("transaction.version", 2))
-"""Source: KIP-584; KIP-848 for `group.version`, KIP-890 for `transaction.version`."""
+FEATURES: Final = (
+    Feature("group.version", 1),
+    Feature("share.version", 2),
+    Feature("transaction.version", 2),
+)
+"""Source: KIP-584; KIP-848 for `group.version`, KIP-890 for `transaction.version`, KIP-932 and
+KIP-1191 for `share.version`."""
 
 
 def advertised() -> list[tuple[int, int, int]]:

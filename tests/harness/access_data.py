@@ -5,7 +5,7 @@ Older versions are here where their shape is another one.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -32,6 +32,8 @@ from tests.harness.access_case import (
 )
 from tests.harness.plain_requests import plain_request
 from tests.harness.replica_cluster import batch
+
+MEMBER: Final = {"group_id": "g", "member_id": "bWVtYmVyLW9uZQ"}
 
 
 def transactional_batch() -> bytes:
@@ -102,6 +104,30 @@ def record_cases(topic_id: Any) -> list[AccessCase]:
             ),
             [0, TOPIC],
             on_topic(Do.READ),
+        ),
+    ]
+
+
+def share_cases(topic_id: Any) -> list[AccessCase]:
+    """Return the requests for records of share groups."""
+    return [
+        AccessCase(
+            plain_request(
+                Api.SHARE_FETCH,
+                2,
+                share_session_epoch=0,
+                max_bytes=100,
+                max_records=1,
+                topics=[{"topic_id": topic_id, "partitions": [PART]}],
+                **MEMBER,
+            ),
+            [GROUP],
+            on_group(Do.READ) + on_topic(Do.READ),
+        ),
+        AccessCase(
+            plain_request(Api.SHARE_ACKNOWLEDGE, 2, share_session_epoch=1, **MEMBER),
+            [GROUP],
+            on_group(Do.READ),
         ),
     ]
 

@@ -27,7 +27,7 @@ from tests.harness.access_case import (
     on_topic,
     on_transaction,
 )
-from tests.harness.access_data import offset_cases, record_cases, topic_cases
+from tests.harness.access_data import offset_cases, record_cases, share_cases, topic_cases
 from tests.harness.plain_requests import plain_request
 
 
@@ -344,6 +344,7 @@ def access_cases(topic_id: Any) -> list[AccessCase]:
     """Return all of them; `topic_id` is the id of `t`."""
     return [
         *record_cases(topic_id),
+        *share_cases(topic_id),
         *offset_cases(topic_id),
         *topic_cases(topic_id),
         *group_cases(),

@@ -22,12 +22,14 @@ from sparklog.broker.network.quotas import ClientQuotas
 from sparklog.broker.network.reachability import ReachabilityTracker
 from sparklog.broker.node.authorization import Authorization
 from sparklog.broker.node.node import BrokerNode
+from sparklog.broker.partition.leader import LeaderPartition
 from sparklog.broker.produce.request import ProducedPartition, ProduceRequest, Verified
 from sparklog.broker.runtime.audit_buffer import AuditBuffer
 from sparklog.broker.runtime.environment import Address, Environment, TaskScope
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.broker.runtime.request import NoResponse, RequestContext
 from sparklog.broker.runtime.token_secrets import token_secrets_of
+from sparklog.broker.share.groups import PartitionServices, ShareGroupService
 from sparklog.broker.share.state_client import ShareStateClient
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import RegisterBrokerRecord
@@ -195,6 +197,10 @@ async def _stored(keys: Iterable[SharePartitionKey]) -> Errors:
     return dict.fromkeys(keys)
 
 
+def _leads_none(where: PartitionId) -> LeaderPartition:
+    raise NotServing(f"another broker leads it. partition={where}")
+
+
 class ToyNode:
     """A broker without a network."""
 
@@ -235,10 +241,21 @@ class ToyNode:
             TaskScope("toy", _raise),
             self.share_state_coordinator,
         )
+        self.metrics = BrokerMetrics()
+        replicas: Any = self.replicas
+        self.share = ShareGroupService(
+            environment,
+            self.config,
+            self.broker_id,
+            self.metadata,
+            TaskScope("toy", _raise),
+            self.share_states,
+            self.metrics,
+            PartitionServices(_leads_none, replicas, replicas, replicas),
+        )
         self.producer_ids = ProducerIds(self.metadata, self.broker_id)
         slots = self.config.whole("max.incremental.fetch.session.cache.slots")
         self.fetch_sessions = FetchSessionCache(slots, environment.entropy)
-        self.metrics = BrokerMetrics()
         self.audit = AuditBuffer(self.config, environment.clock, self.metrics)
         self.reachability = ReachabilityTracker(environment.network, 3.0, self.broker_id)
         self.throttle = ClientQuotas(self.config, self.metrics)

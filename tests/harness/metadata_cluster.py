@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from sparklog.broker import handlers
@@ -48,6 +49,8 @@ class ToyReplicas:
         await self.environment.store.run(register(self.identity.wal, self.identity.incarnation))
 
     txn_markers: Any = None
+    services: Any = SimpleNamespace(leaders=None, fetches=None, produces=None, offsets=None)
+    """It leads nothing, so share groups use none of them."""
 
     def watch(self, topic: str, watcher: Any) -> None:
         pass

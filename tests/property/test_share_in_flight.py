@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -18,6 +18,7 @@ from sparklog.coordinator.share.in_flight import (
 )
 
 RULES = DeliveryRules(lock_ms=100, count_max=4, records_max=40)
+BURYING = replace(RULES, buries=True)
 MEMBERS = ("a", "b", "c")
 FINISHED = {DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED}
 
@@ -36,15 +37,25 @@ class Record:
 class Model:
     """States by offset, from the start offset on."""
 
+    rules: DeliveryRules
     start: int = 0
     records: dict[int, Record] = field(default_factory=dict)
     stored: dict[int, tuple[DeliveryState, int]] = field(default_factory=dict)
     dead: set[int] = field(default_factory=set)
 
     def give_back(self, record: Record) -> None:
-        at_limit = record.count >= RULES.count_max
-        record.state = DeliveryState.ARCHIVED if at_limit else DeliveryState.AVAILABLE
-        record.member = ""
+        if record.count >= RULES.count_max:
+            self.give_up(record)
+        else:
+            record.state, record.member, record.deadline_ms = DeliveryState.AVAILABLE, "", -1
+
+    def give_up(self, record: Record) -> None:
+        record.member, record.deadline_ms = "", -1
+        if self.rules.buries:
+            record.state = DeliveryState.ACQUIRED
+            record.count = max(record.count, RULES.count_max)
+        else:
+            record.state = DeliveryState.ARCHIVED
 
     def settle(self) -> None:
         while self.start in self.records and self.records[self.start].state in FINISHED:
@@ -74,7 +85,7 @@ def acknowledge(window: InFlight, model: Model, data: st.DataObject, now_ms: int
     if any(r is None or r.member != member for r in records):
         before = list(window.runs)
         with pytest.raises(InvalidRecordState):
-            window.acknowledge(member, first, types, RULES, now_ms)
+            window.acknowledge(member, first, types, model.rules, now_ms)
         assert list(window.runs) == before
         return
     for record, kind in zip(records, flat, strict=True):
@@ -83,11 +94,13 @@ def acknowledge(window: InFlight, model: Model, data: st.DataObject, now_ms: int
             record.deadline_ms = now_ms + RULES.lock_ms
         elif kind is Acknowledgement.RELEASE:
             model.give_back(record)
+        elif kind is Acknowledgement.REJECT:
+            model.give_up(record)
         else:
             accepted = kind is Acknowledgement.ACCEPT
             record.state = DeliveryState.ACKNOWLEDGED if accepted else DeliveryState.ARCHIVED
-            record.member = ""
-    model.take(window.acknowledge(member, first, types, RULES, now_ms))
+            record.member, record.deadline_ms = "", -1
+    model.take(window.acknowledge(member, first, types, model.rules, now_ms))
 
 
 def acquire(window: InFlight, model: Model, data: st.DataObject, now_ms: int) -> None:
@@ -95,7 +108,7 @@ def acquire(window: InFlight, model: Model, data: st.DataObject, now_ms: int) ->
     first = window.next_offset
     last = first + data.draw(st.integers(0, 30))
     most = data.draw(st.integers(1, 20))
-    found = window.acquire(member, first, last, most, RULES, now_ms)
+    found = window.acquire(member, first, last, most, model.rules, now_ms)
     for offset in range(window.end_offset):
         if offset >= model.start:
             model.records.setdefault(offset, Record())
@@ -118,14 +131,40 @@ def end(window: InFlight, model: Model, data: st.DataObject, now_ms: int) -> Non
     member = data.draw(st.sampled_from((*MEMBERS, None)))
     acquired = [r for r in model.records.values() if r.state is DeliveryState.ACQUIRED]
     if member is None:
-        over = [record for record in acquired if record.deadline_ms <= now_ms]
-        change = window.expire(RULES, now_ms)
+        over = [one for one in acquired if one.member and one.deadline_ms <= now_ms]
+        change = window.expire(model.rules, now_ms)
     else:
         over = [record for record in acquired if record.member == member]
-        change = window.release(member, RULES)
+        change = window.release(member, model.rules)
     for record in over:
         model.give_back(record)
     model.take(change)
+
+
+def bury(window: InFlight, model: Model, data: st.DataObject, now_ms: int) -> None:
+    first = data.draw(st.integers(0, window.end_offset))
+    last = first + data.draw(st.integers(0, 20))
+    model.take(window.buried(first, last))
+    for at, record in model.records.items():
+        waits = record.state is DeliveryState.ACQUIRED and not record.member
+        if waits and first <= at <= last:
+            record.state = DeliveryState.ARCHIVED
+
+
+def skip(window: InFlight, model: Model, data: st.DataObject, now_ms: int) -> None:
+    first = window.next_offset
+    last = first + data.draw(st.integers(0, 100))
+    model.take(window.skip(first, last, model.rules))
+    while True:
+        start = model.start
+        for at in range(start, start + RULES.records_max):
+            if at <= last:
+                record = model.records.setdefault(at, Record())
+                if record.state is DeliveryState.AVAILABLE and at >= first:
+                    record.state = DeliveryState.ARCHIVED
+        model.settle()
+        if start == model.start or model.start > last:
+            break
 
 
 def move(window: InFlight, model: Model, data: st.DataObject, now_ms: int) -> None:
@@ -158,10 +197,13 @@ def check(window: InFlight, model: Model) -> None:
 
 @given(st.data())
 def test_window_equals_the_model_of_single_records(data: st.DataObject) -> None:
-    window, model, now_ms = InFlight(0), Model(), 0
+    rules = data.draw(st.sampled_from((RULES, BURYING)))
+    window, model, now_ms = InFlight(0), Model(rules), 0
     for _ in range(data.draw(st.integers(1, 30))):
         now_ms += data.draw(st.integers(0, 60))
-        step = data.draw(st.sampled_from((acquire, acknowledge, acknowledge, end, move)))
+        step = data.draw(
+            st.sampled_from((acquire, acknowledge, acknowledge, end, move, bury, skip))
+        )
         step(window, model, data, now_ms)
         check(window, model)
     batches = [
@@ -174,11 +216,27 @@ def test_window_equals_the_model_of_single_records(data: st.DataObject) -> None:
     for run in replayed.runs:
         for at in range(run.first, run.last + 1):
             record = model.records[at]
-            if record.state is not DeliveryState.ACQUIRED:
+            waits = record.state is DeliveryState.ACQUIRED and not record.member
+            if waits:
+                assert (run.state, run.delivery_count) == (DeliveryState.AVAILABLE, record.count)
+            elif record.state is not DeliveryState.ACQUIRED:
                 assert (run.state, run.delivery_count) == (record.state, record.count)
             else:
                 assert run.state is DeliveryState.AVAILABLE
                 assert run.delivery_count <= record.count
+    given_up = replayed.give_up(rules)
+    waiting = [at for at, one in model.records.items() if one.deadline_ms < 0 and one.count >= 4]
+    waiting = [at for at in waiting if model.records[at].state is DeliveryState.ACQUIRED]
+    found = [at for one in given_up.dead for at in range(one.first_offset, one.last_offset + 1)]
+    assert found == sorted(waiting)
+
+
+def test_a_gap_of_any_length_costs_one_change() -> None:
+    window = InFlight(0)
+    window.acquire("a", 0, 9, 10, RULES, 0)
+    window.acknowledge("a", 0, [(10, Acknowledgement.ACCEPT)], RULES, 0)
+    change = window.skip(10, 10**12, RULES)
+    assert (change.moved, change.batches, window.start_offset) == (True, [], 10**12 + 1)
 
 
 def test_failing_records_go_out_in_ever_smaller_batches() -> None:

@@ -241,6 +241,8 @@ GUARDS: Final[dict[Api, Callable[[GuardedCall], Awaitable[Any]]]] = {
         ),
         after=group_guards.described_consumer_groups,
     ),
+    Api.SHARE_FETCH: record_guards.shared_records,
+    Api.SHARE_ACKNOWLEDGE: record_guards.shared_records,
     Api.INITIALIZE_SHARE_GROUP_STATE: _cluster(AclOperation.CLUSTER_ACTION, _SHARE_STATES),
     Api.READ_SHARE_GROUP_STATE: _cluster(AclOperation.CLUSTER_ACTION, _SHARE_STATES),
     Api.WRITE_SHARE_GROUP_STATE: _cluster(AclOperation.CLUSTER_ACTION, _SHARE_STATES),

@@ -102,6 +102,18 @@ async def fetch(call: GuardedCall) -> Any:
     return await call.proceed(may_read=may_read)
 
 
+async def shared_records(call: GuardedCall) -> Any:
+    """Share records of topics that the client may read, in a group that it may read."""
+    group_id = call.request.group_id or ""
+    if not call.access.may(AclOperation.READ, ResourceType.GROUP, group_id):
+        return refused(call.request, DENIED[ResourceType.GROUP])
+
+    def may_read(name: str) -> bool:
+        return call.access.may(AclOperation.READ, ResourceType.TOPIC, name)
+
+    return await call.proceed(may_read=may_read)
+
+
 async def add_partitions_to_txn(call: GuardedCall) -> Any:
     """Add partitions of topics that the client may write to, or none of them."""
     request = call.request

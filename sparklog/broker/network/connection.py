@@ -25,6 +25,7 @@ from typing import Any, Final, cast
 
 from sparklog.broker.network.client_login import LOGIN_APIS, ClientLogin
 from sparklog.broker.network.connection_limits import host_of
+from sparklog.broker.network.request_kinds import PIPELINED, WAITING
 from sparklog.broker.network.request_time import RequestTime
 from sparklog.broker.network.service import FailedLogin, ListenerAccess, Service
 from sparklog.broker.runtime.cause import RequestCause, set_cause
@@ -32,12 +33,13 @@ from sparklog.broker.runtime.log_limiter import kind_of
 from sparklog.broker.runtime.request import (
     UNTHROTTLED,
     CloseConnection,
+    ConnectionEnd,
     ExpectedClose,
     NoResponse,
     RequestContext,
 )
 from sparklog.core.errors import InvalidRequest
-from sparklog.protocol.api_keys import LABELS, SHARE_STATE_APIS, Api
+from sparklog.protocol.api_keys import LABELS, Api
 from sparklog.protocol.messages import frames, produce_fast_path
 from sparklog.protocol.messages.frames import FrameReader, RequestHeader, UnsupportedVersion
 from sparklog.protocol.messages.produce_fast_path import PlainProduce
@@ -91,20 +93,6 @@ come in one piece, as a rule."""
 FRAME_S: Final = 30.0
 FRAME_BYTES_PER_S: Final = 1024 * 1024
 """The time such a request may take to arrive: `FRAME_S`, and its size at this rate."""
-
-PIPELINED: Final = SHARE_STATE_APIS | {
-    Api.PRODUCE,
-    Api.FETCH,
-    Api.LIST_OFFSETS,
-    Api.METADATA,
-    Api.API_VERSIONS,
-    Api.BROKER_HEARTBEAT,
-    Api.OFFSET_COMMIT,
-    Api.ADD_PARTITIONS_TO_TXN,
-    Api.WRITE_TXN_MARKERS,
-}
-"""Requests that may overlap: appends, which the partition itself puts in order, reads, and requests
-that a coordinator decides in order of arrival."""
 
 
 class Connection(asyncio.Protocol):
@@ -165,7 +153,9 @@ class Connection(asyncio.Protocol):
             )
             self._transport.close()
             return
-        self._context = RequestContext(None, self._host, principal, self._access.name)
+        self._context = RequestContext(
+            None, self._host, principal, self._access.name, connection=ConnectionEnd()
+        )
 
     def data_received(self, data: bytes) -> None:
         """Take what arrived and start what may start."""
@@ -193,10 +183,12 @@ class Connection(asyncio.Protocol):
             self.login.client_left()
         claimed, self._claimed = self._claimed, 0
         for exchange in self._exchanges:
-            if exchange.task is not None and exchange.header.api_key == Api.FETCH:
+            if exchange.task is not None and exchange.header.api_key in WAITING:
                 # Not at once: a task that is cancelled before it has begun gives nothing back.
                 self._loop.call_soon(exchange.task.cancel)
         self._next = None
+        if self._context.connection is not None:
+            self._context.connection.happened()
         if claimed:
             self._service.request_memory.give_back(claimed)
         self._closed(self)

@@ -78,6 +78,7 @@ class _Families(Collector):
         yield from _authentications(self._metrics)
         yield from _authorizations(self._metrics)
         yield from _audit(self._metrics)
+        yield from _dead_letters(self._metrics)
         yield from _topics(self._metrics)
         yield from _requests(self._metrics)
         yield from _throttled(self._metrics)
@@ -149,6 +150,20 @@ def _audit(metrics: BrokerMetrics) -> Iterator[Metric]:
     }
     for name, (words, count) in counts.items():
         yield CounterMetricFamily(name, words, value=count)
+
+
+def _dead_letters(metrics: BrokerMetrics) -> Iterator[Metric]:
+    name = "sparklog_dead_letters"
+    words = "Records that share groups gave up, written to dead letter topics"
+    family = CounterMetricFamily(name, words, labels=("topic",))
+    for topic, count in metrics.dead_letters.items():
+        family.add_metric((topic,), count)
+    yield family
+    yield CounterMetricFamily(
+        "sparklog_dead_letter_failures",
+        "Tries to write dead letters that failed; the records wait",
+        value=metrics.dead_letter_failures,
+    )
 
 
 def _clients(metrics: BrokerMetrics) -> Iterator[Metric]:

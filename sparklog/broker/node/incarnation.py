@@ -29,6 +29,7 @@ from sparklog.broker.runtime.cause import MetadataCause, caused_by
 from sparklog.broker.runtime.environment import Environment, TaskScope
 from sparklog.broker.runtime.identity import Identity
 from sparklog.broker.runtime.metrics import BrokerMetrics
+from sparklog.broker.share.groups import ShareGroupService
 from sparklog.broker.share.state_client import ShareStateClient
 from sparklog.cluster.controller import election
 from sparklog.cluster.metadata.image import MetadataImage
@@ -87,37 +88,17 @@ class Incarnation:
             on_fenced=lambda why: self._end(Fenced(why)),
             on_crash=self._end,
         )
-        self.share_state_coordinator = ShareStateCoordinator(
-            environment, config, identity.broker_id, metadata, self._tasks
-        )
+        world = environment, config, identity.broker_id, metadata, self._tasks
+        self.share_state_coordinator = ShareStateCoordinator(*world)
         self.replicas.watch(SHARE_STATE_TOPIC, self.share_state_coordinator.runtime)
-        self.share_states = ShareStateClient(
-            environment,
-            config,
-            identity.broker_id,
-            metadata,
-            self._tasks,
-            self.share_state_coordinator,
-        )
+        self.share_states = ShareStateClient(*world, self.share_state_coordinator)
         self.groups = GroupCoordinator(
-            environment,
-            config,
-            identity.broker_id,
-            metadata,
-            self._tasks,
-            ShareGroupStates(self.share_states.initialize, self.share_states.delete),
+            *world, ShareGroupStates(self.share_states.initialize, self.share_states.delete)
         )
         self.replicas.watch(GROUPS_TOPIC, self.groups.runtime)
-        self.transactions = TransactionServices(
-            environment,
-            config,
-            identity.broker_id,
-            metadata,
-            self._tasks,
-            self.groups,
-            self.replicas.txn_markers,
-        )
+        self.transactions = TransactionServices(*world, self.groups, self.replicas.txn_markers)
         self.replicas.watch(TRANSACTIONS_TOPIC, self.transactions.coordinator)
+        self.share = ShareGroupService(*world, self.share_states, metrics, self.replicas.services)
         self.controller = ControllerShell(
             environment, identity, metadata, config, self._tasks, peers
         )
@@ -240,6 +221,7 @@ class Incarnation:
         own = image.brokers.get(self.identity.broker_id)
         deposed = own is None or own.incarnation != self.identity.incarnation or own.fenced
         self.replicas.apply(image)  # which ends every role of one that is deposed, or has left
+        self.share.forget_resigned()
         if not deposed:
             self.groups.apply(image)
             self.share_state_coordinator.apply(image)

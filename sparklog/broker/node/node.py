@@ -38,6 +38,7 @@ from sparklog.broker.runtime.environment import Address, Environment, spawn
 from sparklog.broker.runtime.metrics import BrokerMetrics, Gauge
 from sparklog.broker.runtime.request import INTERNAL, RequestContext
 from sparklog.broker.runtime.token_secrets import token_secrets_of
+from sparklog.broker.share.groups import ShareGroupService
 from sparklog.broker.share.state_client import ShareStateClient
 from sparklog.cluster.controller.liveness import Vote
 from sparklog.cluster.metadata.image import MetadataImage, at_listener
@@ -141,6 +142,11 @@ class BrokerNode:
     def groups(self) -> GroupCoordinator:
         """Return the coordinator of groups."""
         return self.current_incarnation.groups
+
+    @property
+    def share(self) -> ShareGroupService:
+        """Return the service that delivers records to share groups."""
+        return self.current_incarnation.share
 
     @property
     def share_state_coordinator(self) -> ShareStateCoordinator:

@@ -33,6 +33,7 @@ from sparklog.broker.runtime.identity import Identity
 from sparklog.broker.runtime.memory_budget import MemoryBudget
 from sparklog.broker.runtime.metadata_access import MetadataAccess
 from sparklog.broker.runtime.metrics import BrokerMetrics, Gauge
+from sparklog.broker.share.groups import PartitionServices
 from sparklog.broker.wal.appender import WalAppender
 from sparklog.broker.wal.batching import WalLimits
 from sparklog.cluster.metadata.image import Broker, MetadataImage
@@ -181,6 +182,13 @@ class Replicas:
         """Ends transactions in the partitions led here."""
         self.offset_lookup = OffsetLookup(environment, find, led, flusher)
         self._show(metrics, flusher, cache)
+
+    @property
+    def services(self) -> PartitionServices:
+        """Return the services of the partitions that are led here."""
+        return PartitionServices(
+            self.roles.leader, self.fetch_service, self.produce_service, self.offset_lookup
+        )
 
     async def start(self) -> None:
         """Register the write-ahead log and begin.

@@ -33,6 +33,7 @@ class Gauge(StrEnum):
     FETCH_WAITING = "kafka_server_delayedoperationpurgatory_fetch_purgatorysize"
     FETCH_SESSIONS = "kafka_server_fetchsessioncache_numincrementalfetchsessions"
     FETCH_SESSION_PARTITIONS = "kafka_server_fetchsessioncache_numincrementalfetchpartitionscached"
+    SHARE_SESSIONS = "kafka_server_sharesessioncache_sharesessionscount"
     CONNECTIONS = "kafka_server_socketservermetrics_connection_count"
     ACLS = "kafka_server_authorizer_metrics_acls_total_count"
     TAIL_BYTES = "sparklog_tail_bytes"
@@ -41,6 +42,8 @@ class Gauge(StrEnum):
     WAL_OBJECTS = "sparklog_wal_objects"
     WAL_WAITING_SECONDS = "sparklog_wal_waiting_seconds"
     HISTORY_CACHE_BYTES = "sparklog_history_cache_bytes"
+    SHARE_ACQUIRED = "sparklog_share_acquired_records"
+    DEAD_LETTERS_WAITING = "sparklog_dead_letters_waiting"
     RECOVERING = "sparklog_recovering_partitions"
     RECOVERING_SECONDS = "sparklog_recovering_seconds"
     FLUSH_OVERDUE_SECONDS = "sparklog_flush_overdue_seconds"
@@ -89,6 +92,9 @@ class BrokerMetrics:
         self.denied_operations = 0
         self.audit_records = 0
         self.audit_records_lost = 0
+        self.dead_letters: Counter[str] = Counter()
+        """By dead letter topic."""
+        self.dead_letter_failures = 0
         self.client_telemetry = ClientTelemetry()
         self.on_request: Callable[[str, int, float], None] | None = None
         """Called with each request that `request` counts, to trace it."""
@@ -165,6 +171,14 @@ class BrokerMetrics:
     def audit_lost(self, count: int) -> None:
         """Count decisions that never became records of the audit topic."""
         self.audit_records_lost += count
+
+    def dead_letters_written(self, topic: str, count: int) -> None:
+        """Count records that share groups gave up, and that are in a dead letter topic now."""
+        self.dead_letters[topic] += count
+
+    def dead_letters_failed(self) -> None:
+        """Count a try to write dead letters that failed; the records wait."""
+        self.dead_letter_failures += 1
 
     def broker_call_refused(self, api: str) -> None:
         """Count a request from a client that only brokers may send."""

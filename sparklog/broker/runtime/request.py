@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Hashable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, Protocol
 
@@ -12,6 +12,24 @@ from sparklog.security.principal import ANONYMOUS, Principal
 
 BROKERS_CLIENT: Final = "broker-"
 """Prefix of the client id that brokers use among each other; their id follows it."""
+
+
+class ConnectionEnd:
+    """Calls functions when a client's connection is gone: what it held is for others then."""
+
+    def __init__(self) -> None:
+        """Call nothing yet."""
+        self._calls: dict[Hashable, Callable[[], None]] = {}
+
+    def call(self, key: Hashable, function: Callable[[], None]) -> None:
+        """Call `function` at the end, in place of an earlier one of the same key."""
+        self._calls[key] = function
+
+    def happened(self) -> None:
+        """Call all functions: the connection is gone."""
+        calls, self._calls = self._calls, {}
+        for function in calls.values():
+            function()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +44,8 @@ class RequestContext:
     """The name of the listener that the connection came to, or '' within one process."""
     by_token: bool = False
     """True if the client logged in by a delegation token of the principal."""
+    connection: ConnectionEnd | None = field(default=None, compare=False, repr=False)
+    """The end of the client's connection; None within one process."""
 
     @property
     def creator(self) -> str:

@@ -13,6 +13,9 @@ one run, so a member that acknowledges whole batches costs no work per record.
   IN-FLIGHT-5: the window has at most `records_max` records
   IN-FLIGHT-6: a state that was stored and replayed equals this one, but for acquired records: they
       are available, with the count as of their last change
+  IN-FLIGHT-7: a group with a dead letter topic archives a record that it gives up only when its
+      dead letter is written. Until then the record is ACQUIRED by no member. It is stored as
+      available with a count at the limit, so the next leader finds it by `give_up`
 
 Times are ms. Source: KIP-932; Kafka's `SharePartition`.
 """
@@ -109,6 +112,8 @@ class DeliveryRules:
     """`share.delivery.count.limit`."""
     records_max: int
     """`share.partition.max.record.locks`."""
+    buries: bool = False
+    """The group has a dead letter topic."""
 
 
 class InFlight:
@@ -151,8 +156,8 @@ class InFlight:
     @property
     def next_deadline_ms(self) -> int | None:
         """Return when the first lock expires, or None."""
-        acquired = (r.deadline_ms for r in self._runs if r.state is DeliveryState.ACQUIRED)
-        return min(acquired, default=None)
+        deadlines = (run.deadline_ms for run in self._runs if run.deadline_ms != NEVER_MS)
+        return min(deadlines, default=None)
 
     @property
     def complete_count(self) -> int:
@@ -218,7 +223,7 @@ class InFlight:
             InvalidRecordState: the member has not acquired one of them. Nothing was changed.
         """
         last = first + sum(length for length, _ in types) - 1
-        self._check_acquired(member_id, first, last)
+        self.check_acquired(member_id, first, last)
         change, at = StateChange(), first
         for length, kind in types:
             until = at + length - 1
@@ -228,14 +233,67 @@ class InFlight:
         self._settle(change)
         return change
 
+    def check_acquired(self, member_id: str, first: int, last: int) -> None:
+        """Check that a member has acquired the records from `first` to `last`.
+
+        Raises:
+            InvalidRecordState: the member has not acquired one of them.
+        """
+        if first < self.start_offset or last >= self.end_offset or last < first:
+            raise InvalidRecordState(
+                "records outside of the window cannot be acknowledged. "
+                f"offsets={first}-{last} window={self.start_offset}-{self.end_offset}"
+            )
+        for run in self._between(first, last):
+            if run.state is not DeliveryState.ACQUIRED or run.member_id != member_id:
+                raise InvalidRecordState(
+                    "the member has not acquired the records, or no longer. "
+                    f"offsets={run.first}-{run.last} state={run.state.name}"
+                )
+
     def release(self, member_id: str, rules: DeliveryRules) -> StateChange:
         """Release all that a member has; it has left, or its connection was lost."""
         return self._release([r for r in self._runs if r.member_id == member_id], rules)
 
     def expire(self, rules: DeliveryRules, now_ms: int) -> StateChange:
         """Release the records whose locks have expired."""
-        acquired = (run for run in self._runs if run.state is DeliveryState.ACQUIRED)
-        return self._release([run for run in acquired if run.deadline_ms <= now_ms], rules)
+        locked = (run for run in self._runs if run.deadline_ms != NEVER_MS)
+        return self._release([run for run in locked if run.deadline_ms <= now_ms], rules)
+
+    def give_up(self, rules: DeliveryRules) -> StateChange:
+        """Give up available records that were delivered as often as the limit allows.
+
+        There are some after a change of leader (IN-FLIGHT-7), or when the limit was lowered.
+        """
+        available = [run for run in self._runs if run.state is DeliveryState.AVAILABLE]
+        return self._release([r for r in available if r.delivery_count >= rules.count_max], rules)
+
+    def buried(self, first: int, last: int) -> StateChange:
+        """Archive records from `first` to `last` whose dead letters are written."""
+        change = StateChange()
+        for run in self._between(max(first, self.start_offset), last):
+            if run.state is DeliveryState.ACQUIRED and run.member_id == NOBODY:
+                self._finish(run, DeliveryState.ARCHIVED, change)
+        self._settle(change)
+        return change
+
+    def skip(self, first: int, last: int, rules: DeliveryRules) -> StateChange:
+        """Archive available records from `first` to `last`: the log has no records for members.
+
+        The window may end before `last`; then the rest follows when it has moved.
+        """
+        change = StateChange()
+        while self._runs or not first <= self.start_offset <= last:
+            start = self.start_offset
+            self._extend(max(first, start), last, rules)
+            for run in self._between(max(first, start), last):
+                if run.state is DeliveryState.AVAILABLE:
+                    self._finish(run, DeliveryState.ARCHIVED, change)
+            self._settle(change)
+            if self.start_offset == start or self.start_offset > last:
+                return change
+        self.start_offset, change.moved = last + 1, True
+        return change
 
     def move_start(self, log_start_offset: int) -> StateChange:
         """Archive what the log has lost: all before its start."""
@@ -248,22 +306,13 @@ class InFlight:
         self._settle(change)
         return change
 
+    def stored_between(self, first: int, last: int) -> list[StateBatch]:
+        """Return the states from `first` to `last` as they are stored; see `stored`."""
+        return [_stored(run) for run in self._between(first, last)] if first <= last else []
+
     def stored(self) -> tuple[StateBatch, ...]:
         """Return the whole state as it is stored; acquired records are available (IN-FLIGHT-6)."""
         return tuple(_stored(run) for run in self._runs)
-
-    def _check_acquired(self, member_id: str, first: int, last: int) -> None:
-        if first < self.start_offset or last >= self.end_offset or last < first:
-            raise InvalidRecordState(
-                "records outside of the window cannot be acknowledged. "
-                f"offsets={first}-{last} window={self.start_offset}-{self.end_offset}"
-            )
-        for run in self._between(first, last):
-            if run.state is not DeliveryState.ACQUIRED or run.member_id != member_id:
-                raise InvalidRecordState(
-                    "the member has not acquired the records, or no longer. "
-                    f"offsets={run.first}-{run.last} state={run.state.name}"
-                )
 
     def _decide(
         self,
@@ -279,12 +328,10 @@ class InFlight:
             self._finish(run, DeliveryState.ACKNOWLEDGED, change)
         elif kind is Acknowledgement.RELEASE:
             self._give_back(run, rules, change)
+        elif kind is Acknowledgement.REJECT:
+            self._bury(run, rules, change, rejected=True)
         else:
             self._finish(run, DeliveryState.ARCHIVED, change)
-            if kind is Acknowledgement.REJECT:
-                change.dead.append(
-                    DeadLetters(run.first, run.last, run.delivery_count, rejected=True)
-                )
 
     def _release(self, runs: Iterable[Run], rules: DeliveryRules) -> StateChange:
         change = StateChange()
@@ -295,10 +342,20 @@ class InFlight:
 
     def _give_back(self, run: Run, rules: DeliveryRules, change: StateChange) -> None:
         if run.delivery_count >= rules.count_max:
-            self._finish(run, DeliveryState.ARCHIVED, change)
-            change.dead.append(DeadLetters(run.first, run.last, run.delivery_count, rejected=False))
+            self._bury(run, rules, change, rejected=False)
         else:
             self._finish(run, DeliveryState.AVAILABLE, change)
+
+    def _bury(self, run: Run, rules: DeliveryRules, change: StateChange, *, rejected: bool) -> None:
+        """Give up records; with a dead letter topic they wait for their dead letters."""
+        change.dead.append(DeadLetters(run.first, run.last, run.delivery_count, rejected=rejected))
+        if not rules.buries:
+            self._finish(run, DeliveryState.ARCHIVED, change)
+            return
+        count = max(run.delivery_count, rules.count_max)
+        after = Run(run.first, run.last, DeliveryState.ACQUIRED, count)
+        self._put(after)
+        change.batches.append(_stored(after))
 
     def _finish(self, run: Run, state: DeliveryState, change: StateChange) -> None:
         after = Run(run.first, run.last, state, run.delivery_count)
