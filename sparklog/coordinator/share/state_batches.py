@@ -40,6 +40,9 @@ def merge(
 
 def _put(merged: list[StateBatch], batch: StateBatch) -> None:
     """Replace the states of the batch's offsets."""
+    if not merged or batch.first_offset > merged[-1].last_offset:
+        merged.append(batch)
+        return
     at = bisect_left(merged, batch.first_offset, key=_last_offset)
     until = bisect_right(merged, batch.last_offset, lo=at, key=_first_offset)
     parts = [batch]

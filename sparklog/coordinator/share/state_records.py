@@ -35,9 +35,8 @@ from sparklog.protocol.messages.schema import Int8, Int16, Int32, Int64, Tagged
 SNAPSHOT_KEY: Final = 0
 UPDATE_KEY: Final = 1
 VALUE_VERSION: Final = 0
-BATCH_BYTES: Final = 20
-"""Bytes of one batch in a value: two offsets, the state, the count, and no tagged field."""
 STORED_STATES: Final = frozenset(DeliveryState) - {DeliveryState.ACQUIRED}
+_BY_NUMBER: Final = {int(state): state for state in STORED_STATES}
 
 
 class ShareSnapshot(NamedTuple):
@@ -192,14 +191,10 @@ def _batches(batches: tuple[_StoredBatch, ...], value: bytes) -> tuple[StateBatc
     """Return decoded batches; each must have a stored state and ascending offsets."""
     found = []
     for batch in batches:
-        first, last, state, count = (
-            batch.first_offset,
-            batch.last_offset,
-            batch.state,
-            batch.delivery_count,
-        )
-        if state not in STORED_STATES or not 0 <= first <= last or count < 0:
-            why = f"a batch is impossible: offsets {first}-{last} state {state} count {count}"
+        first, last, count = batch.first_offset, batch.last_offset, batch.delivery_count
+        state = _BY_NUMBER.get(batch.state)
+        if state is None or not 0 <= first <= last or count < 0:
+            why = f"a batch is impossible: offsets {first}-{last} state {batch.state} count {count}"
             raise corrupt("a share group's state", why, value)
-        found.append(StateBatch(first, last, DeliveryState(state), count))
+        found.append(StateBatch(first, last, state, count))
     return tuple(found)
