@@ -23,6 +23,7 @@ from sparklog.client.registry_log import BrokerSchemaLog
 from sparklog.client.values import (
     LATEST,
     Committed,
+    ConfigResource,
     GroupDescription,
     GroupListing,
 )
@@ -41,6 +42,8 @@ from sparklog.console.cluster_view import (
 )
 from sparklog.console.lag_history import LagHistory
 from sparklog.console.query_runs import QueryRuns
+from sparklog.console.share_state_reader import ShareStateReader
+from sparklog.console.stored_share_groups import StoredShareGroup
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import (
     ClusterAuthorizationFailed,
@@ -101,6 +104,7 @@ class BrokerView:
         self._closed = False
         self._listed: tuple[float, Sequence[GroupListing]] | None = None
         self._schemas: SchemaRegistry | None = None
+        self.share_states = ShareStateReader(clock)
         self._give_back(self._new_admin())
         self.lags = LagHistory(partial(lag_in_records, self), clock)
         self.queries = QueryRuns(
@@ -269,6 +273,20 @@ class BrokerView:
         if isinstance(found, SparklogError):
             raise found
         return found
+
+    def share_group(self, group_id: str) -> GroupDescription | None:
+        """Return one share group; None, because no request for it is known yet."""
+        return None
+
+    def stored_share_group(self, group_id: str) -> StoredShareGroup | None:
+        """Return None: only the storage shows it."""
+        return None
+
+    def group_settings(self, group_id: str) -> Mapping[str, str]:
+        """Return all settings of a group. Raises as `Admin.configs`. Cost: one request."""
+        with self.brokers_admin() as admin:
+            found = admin.configs(ConfigResource.GROUP, [group_id]).get(group_id, [])
+        return {one.name: one.value for one in found if one.value is not None}
 
     def committed(self, group_id: str) -> Committed:
         """Return the committed offsets of a group."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -30,10 +30,14 @@ from sparklog.cluster.metadata.image import Topic
 from sparklog.console.bill import Bill
 from sparklog.console.lag_history import LagHistory
 from sparklog.console.query_runs import QueryRuns
+from sparklog.console.stored_share_groups import StoredShareGroup
 from sparklog.core.errors import SparklogError
 from sparklog.core.types import TopicPartition
 from sparklog.registry.registry import SchemaRegistry
 from sparklog.spark.schedule.history import JobHistory
+
+if TYPE_CHECKING:
+    from sparklog.console.share_state_reader import ShareStateReader
 
 RECORD_COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers", "timestampType")
 
@@ -94,6 +98,8 @@ class ClusterView(Protocol):
     """The lags of the groups that pages show."""
     queries: QueryRuns
     """Queries of SQL with the rights of this view."""
+    share_states: ShareStateReader
+    """The stored states of share groups."""
 
     def administered(self) -> AbstractContextManager[AdminTarget]:
         """Lend the topics, settings, offsets and users, for one thread."""
@@ -139,6 +145,15 @@ class ClusterView(Protocol):
 
     def group(self, group_id: str) -> GroupDescription | None:
         """Return one group with its members; None if only its offsets are known."""
+
+    def share_group(self, group_id: str) -> GroupDescription | None:
+        """Return one share group with its members; None if no broker is asked."""
+
+    def stored_share_group(self, group_id: str) -> StoredShareGroup | None:
+        """Return one share group as its coordinator stored it; None at brokers."""
+
+    def group_settings(self, group_id: str) -> Mapping[str, str]:
+        """Return the settings of a group; those that are missing have their defaults."""
 
     def committed(self, group_id: str) -> Committed:
         """Return the committed offsets of a group."""

@@ -1,4 +1,4 @@
-"""Pages of consumer groups: the list, and one group with lag, members and a plan for new offsets.
+"""Pages of groups: the list, and one consumer group with lag, members and a plan for new offsets.
 
 A plan is read-only: the page of a reset shows it first, and the change repeats its computation.
 """
@@ -29,6 +29,8 @@ from sparklog.console.cluster_view import (
 )
 from sparklog.console.name_filter import FILTER, matching_names
 from sparklog.console.resources import PAGE, BoundedValues, FieldSpec, PageResource, RowPage
+from sparklog.console.share_pages import stored_share_lags
+from sparklog.console.stored_share_groups import SHARE
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.errors import InvalidRequest, SparklogError
 from sparklog.core.types import TopicPartition
@@ -57,9 +59,12 @@ def list_groups(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
     chosen = [group for group in in_state if group.group_id in names]
     page = RowPage.of(len(chosen), values.whole("page"), GROUP_ROWS)
     shown = chosen[page.first : page.first + GROUP_ROWS]
-    lags: Mapping[str, dict[str, Any]] = {}
+    lags: dict[str, dict[str, Any]] = {}
     if values.flag("lag"):
-        lags = {group.group_id: group_lag(view, group.group_id) for group in shown}
+        sharing = [group.group_id for group in shown if group.group_type == SHARE]
+        others = [group.group_id for group in shown if group.group_type != SHARE]
+        lags = {group_id: group_lag(view, group_id) for group_id in others}
+        lags |= stored_share_lags(view, sharing) if sharing else {}
     return {
         **page.document(),
         "all": len(listed),
@@ -300,7 +305,7 @@ def _number(text: str) -> int:
 
 PAGES: Final = (
     PageResource(
-        "/groups", "groups", "List consumer groups.", "groups.html", list_groups, LIST_PARAMETERS
+        "/groups", "groups", "List groups.", "groups.html", list_groups, LIST_PARAMETERS
     ),
     PageResource(
         "/groups/{group}", "group", "Show a group, and the plan of a reset.", "group.html",

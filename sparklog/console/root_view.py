@@ -1,7 +1,8 @@
 """RootView: a log under a root for the console, with no broker.
 
 Committed offsets of groups come from the stored records of `__consumer_offsets`. They lack what
-coordinators hold in memory only: members and states. `with_brokers` adds those.
+coordinators hold in memory only: members and states. `with_brokers` adds those. The members of
+share groups are stored there, and the states of their records in `__share_group_state`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ from sparklog.console.cluster_view import (
 from sparklog.console.lag_history import LagHistory
 from sparklog.console.query_runs import QueryRuns
 from sparklog.console.served_brokers import ServedBrokers
+from sparklog.console.share_state_reader import ShareStateReader
+from sparklog.console.stored_share_groups import SHARE, StoredShareGroup, StoredShareGroups
 from sparklog.coordinator.group_records import key_kind, read_offset_key, read_offset_value
+from sparklog.coordinator.share.records import SHARE_KEYS
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY
 from sparklog.core.errors import (
@@ -73,19 +77,25 @@ _NO_BROKERS: Final = "only brokers know this; start the console with --bootstrap
 
 @dataclass(slots=True)
 class StoredOffsets:
-    """Committed offsets in the storage: folded records of `__consumer_offsets`."""
+    """Offsets and share groups in the storage: folded records of `__consumer_offsets`."""
 
     ends: dict[int, int] = field(default_factory=dict)
     """The offset up to which each partition was read."""
     topic_id: str = ""
     groups: dict[str, dict[TopicPartition, CommittedOffset]] = field(default_factory=dict)
+    shares: StoredShareGroups = field(default_factory=StoredShareGroups)
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """Fold some records; skip those that are no offsets."""
+        """Fold some records; skip those that are neither."""
         keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
         for key, value in zip(keys, values, strict=True):
             try:
-                if key is None or key_kind(key) not in OFFSET_KINDS:
+                if key is None:
+                    continue
+                kind = key_kind(key)
+                if kind in SHARE_KEYS:
+                    self.shares.take(key, value)
+                if kind not in OFFSET_KINDS:
                     continue
                 where = read_offset_key(key)
                 tp = TopicPartition(where.topic, where.partition)
@@ -141,6 +151,7 @@ class RootView:
         self._offsets = StoredOffsets()
         self._offsets_s: float | None = None
         self._offsets_lock = Lock()
+        self.share_states = ShareStateReader(clock)
         self._schemas = SchemaRegistry(RootSchemaLog(self._log))
         counted = {"this console": self._log.requests, **(counters or {})}
         self.bill: Bill | None = Bill(prices or PriceList(), counted, clock, pages=pages)
@@ -274,13 +285,21 @@ class RootView:
         self._log.partition(to.topic, to.partition).append(batches)
 
     def groups(self) -> FoundGroups:
-        """Return the groups with stored offsets, and those of brokers that answer.
+        """Return the groups with stored offsets or states, and those of brokers that answer.
 
         The state of a group is `Unknown` if no broker says it.
         """
+        stored = self._stored()
         found = {name: GroupListing(name, "consumer", "Unknown", "Unknown")
-                 for name in self._stored().groups}  # fmt: skip
+                 for name in list(stored.groups)}  # fmt: skip
+        sharing = set(stored.shares.group_ids)
         problem = None
+        try:
+            with self.share_states.lend(self) as states:
+                sharing.update(states.group_ids)
+        except SparklogError as error:
+            problem = str(error)
+        found |= {name: GroupListing(name, "share", "Unknown", SHARE) for name in sharing}
         if self._brokers is not None:
             try:
                 known = self._brokers.view().groups().listings
@@ -292,6 +311,18 @@ class RootView:
     def group(self, group_id: str) -> GroupDescription | None:
         """Return a group as brokers know it; None without brokers. Raises as `BrokerView.group`."""
         return None if self._brokers is None else self._brokers.view().group(group_id)
+
+    def share_group(self, group_id: str) -> GroupDescription | None:
+        """Return a share group as brokers know it; None without brokers."""
+        return None
+
+    def stored_share_group(self, group_id: str) -> StoredShareGroup | None:
+        """Return a share group as its coordinator stored it."""
+        return self._stored().shares.group(group_id)
+
+    def group_settings(self, group_id: str) -> Mapping[str, str]:
+        """Return the settings that the group has of its own."""
+        return self.image().group_configs.get(group_id, {})
 
     def committed(self, group_id: str) -> Committed:
         """Return the stored offsets of a group."""

@@ -16,6 +16,7 @@ from sparklog.console import (
     record_pages,
     schema_pages,
     search_page,
+    share_pages,
     spark_queries,
     topic_pages,
 )
@@ -36,6 +37,7 @@ ALL_PAGES: Final[tuple[PageResource, ...]] = (
     *query_pages.PAGES,
     *schema_pages.PAGES,
     *group_pages.PAGES,
+    *share_pages.PAGES,
     *spark_queries.PAGES,
     *operation_pages.PAGES,
     *cluster_pages.PAGES,

@@ -76,8 +76,8 @@ class ManualClock:
 SYSTEM_CLOCK = SystemClock()
 
 _DURATION: Final = re.compile(
-    r"(-)?P(?:(-?\d{1,12})D)?"
-    r"(?:T(?:(-?\d{1,12})H)?(?:(-?\d{1,12})M)?(?:(-?\d{1,15})(?:\.(\d{1,9}))?S)?)?",
+    r"(-)?P(?:(-?\d{1,60})D)?"
+    r"(?:T(?:(-?\d{1,60})H)?(?:(-?\d{1,60})M)?(?:(-?\d{1,60})(?:\.(\d{1,9}))?S)?)?",
     re.IGNORECASE | re.ASCII,
 )
 

@@ -24,6 +24,7 @@ from sparklog.registry.state import RegistryState
 from sparklog.spark.schedule.history import JobRun, KnownJob, write_history
 from tests.harness.chromium import axe_script, launched
 from tests.harness.console_browser import NASTY, Browser, browser_of
+from tests.harness.stored_shares import store_share_group
 
 
 def append(log: Log, topic: str, partition: int, rows: dict[str, Any]) -> None:
@@ -78,6 +79,7 @@ def filled_root(tmp_path_factory: pytest.TempPathFactory) -> str:
         written = log.create_topic("written", 1)
         staged = log.partition("written", 0).stage([pa.record_batch({"value": [b"v"]})])
         publish(log, "q1", 0, [StagedPartition("written", written.topic_id, 0, (staged,))])
+        store_share_group(log, "g", "flights")
         schemas = SchemaRegistry(RootSchemaLog(log))
         for kind in ("long", "double"):
             content = read_content({"schema": f'"{kind}"'})
