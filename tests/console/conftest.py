@@ -24,7 +24,11 @@ from sparklog.registry.state import RegistryState
 from sparklog.spark.schedule.history import JobRun, KnownJob, write_history
 from tests.harness.chromium import axe_script, launched
 from tests.harness.console_browser import NASTY, Browser, browser_of
-from tests.harness.stored_shares import store_share_group
+from tests.harness.stored_shares import (
+    configure_group,
+    dead_letter_headers,
+    store_share_group,
+)
 
 
 def append(log: Log, topic: str, partition: int, rows: dict[str, Any]) -> None:
@@ -80,6 +84,11 @@ def filled_root(tmp_path_factory: pytest.TempPathFactory) -> str:
         staged = log.partition("written", 0).stage([pa.record_batch({"value": [b"v"]})])
         publish(log, "q1", 0, [StagedPartition("written", written.topic_id, 0, (staged,))])
         store_share_group(log, "g", "flights")
+        log.create_topic("dlq.flights", 1)
+        configure_group(log, "g", {"errors.deadletterqueue.topic.name": "dlq.flights"})
+        letter = [{"key": name, "value": text}
+                  for name, text in dead_letter_headers("g", "flights", 0, 7)]  # fmt: skip
+        append(log, "dlq.flights", 0, {"value": [b"v"], "headers": pa.array([letter], HEADERS)})
         schemas = SchemaRegistry(RootSchemaLog(log))
         for kind in ("long", "double"):
             content = read_content({"schema": f'"{kind}"'})

@@ -31,7 +31,7 @@ PATHS = (
     "/acls?principal=User:ann&name=flights&operation=read", "/sql",
     "/topics/flights/find?name=n&text=25", "/schemas", "/schemas/flights-value", "/jobs/runs/r1",
     "/bill?flush=30000", "/jobs/tidy/dry-run", "/spark-queries", "/spark-queries/q1",
-    "/share-groups/g",
+    "/share-groups/g", "/dead-letters/g",
 )  # fmt: skip
 
 

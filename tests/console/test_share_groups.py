@@ -57,7 +57,7 @@ def test_share_group_has_its_states_and_members(root_browser: Opens, filled_root
     page = browser.page("/share-groups/g")
     assert "&lt;i&gt;client" in page
     assert "never stored" in page
-    assert "no dead letter topic" in page
+    assert 'hx-get="/dead-letters/g"' in page
     assert "no share group" in browser.get("/share-groups/none", 404)["message"]
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 import pyarrow as pa
 
 from sparklog.cluster.log import Log
+from sparklog.cluster.metadata.changes import alter_group_configs
 from sparklog.coordinator.effects import CoordinatorRecord
 from sparklog.coordinator.share.delivery_state import (
     NO_START_OFFSET,
@@ -25,6 +26,8 @@ from sparklog.coordinator.share.records import (
     write_share_record,
 )
 from sparklog.coordinator.share.state_records import ShareSnapshot, encode_snapshot
+from sparklog.core.config.broker import BROKER_SETTINGS
+from sparklog.core.config.model import Config
 from sparklog.protocol.topic_ids import uuid_of
 
 
@@ -74,3 +77,24 @@ def store_share_group(log: Log, group_id: str, topic: str) -> None:
     )
     store_state(log, SharePartitionKey(group_id, topic_id, 0), 2, batches)
     store_state(log, SharePartitionKey(group_id, topic_id, 1), NO_START_OFFSET)
+
+
+def configure_group(log: Log, group_id: str, settings: Mapping[str, str]) -> None:
+    """Give a group settings of its own, as brokers do."""
+    broker = Config(BROKER_SETTINGS, {})
+    log._decide(lambda image: alter_group_configs(image, group_id, broker, settings, ()))
+
+
+def dead_letter_headers(
+    group_id: str, topic: str, partition: int, offset: int
+) -> list[tuple[str, bytes | None]]:
+    """Return the headers that a broker gives a dead letter."""
+    texts = {
+        "topic": topic,
+        "partition": str(partition),
+        "offset": str(offset),
+        "group": group_id,
+        "delivery.count": "5",
+        "message": "rejected",
+    }
+    return [(f"__dlq.errors.{name}", text.encode()) for name, text in texts.items()]
