@@ -21,7 +21,10 @@ from sparklog.client.consumer import Consumer, Record
 from sparklog.client.producer import Producer
 from sparklog.client.registry_log import BrokerSchemaLog
 from sparklog.client.values import (
+    CLASSIC,
+    CONSUMER,
     LATEST,
+    SHARE,
     Committed,
     ConfigResource,
     GroupDescription,
@@ -66,6 +69,7 @@ READ_WITHIN_S: Final = 8.0
 """Longest wait for the next record that is there."""
 POLL_S: Final = 0.25
 POLLED_MAX: Final = 500
+LISTED_TYPES: Final = (CLASSIC, CONSUMER, SHARE)
 _NO_STORAGE: Final = "only the storage shows this; start the console with --root to see it"
 _READER: Final[Mapping[str, str | int]] = {
     "fetch.wait.max.ms": 100,
@@ -260,7 +264,7 @@ class BrokerView:
         known = self._listed
         if known is None or now_s - known[0] > GROUPS_AGE_MAX_S:
             with self.brokers_admin() as admin:
-                known = (now_s, admin.groups.list())
+                known = (now_s, admin.groups.list(types=LISTED_TYPES))
             self._listed = known
         return FoundGroups(known[1])
 
@@ -275,8 +279,12 @@ class BrokerView:
         return found
 
     def share_group(self, group_id: str) -> GroupDescription | None:
-        """Return one share group; None, because no request for it is known yet."""
-        return None
+        """Return one share group. Raises GroupIdNotFound and others."""
+        with self.brokers_admin() as admin:
+            found = admin.share_groups.describe([group_id])[group_id]
+        if isinstance(found, SparklogError):
+            raise found
+        return found
 
     def stored_share_group(self, group_id: str) -> StoredShareGroup | None:
         """Return None: only the storage shows it."""

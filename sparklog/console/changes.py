@@ -8,7 +8,7 @@ from urllib.parse import quote
 from sparklog.cluster.named_snapshots import create_snapshot, drop_snapshot
 from sparklog.console.broker_view import BrokerView
 from sparklog.console.cluster_view import ClusterView, NewRecord
-from sparklog.console.group_pages import PLAN_FIELDS, planned_offsets
+from sparklog.console.group_pages import PLAN_FIELDS, planned_offsets, positions_of
 from sparklog.console.resources import (
     CONFIRM,
     BoundedValues,
@@ -18,6 +18,7 @@ from sparklog.console.resources import (
     FieldSpec,
 )
 from sparklog.console.search_page import key_bytes
+from sparklog.console.share_rows import offsets_by_partition, share_positions
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
 from sparklog.core.errors import InvalidRequest, SparklogError, Unavailable
@@ -157,7 +158,7 @@ def reset_offsets(view: ClusterView, values: BoundedValues) -> ChangeDone:
         raise InvalidRequest("to is needed: where to")
     committed = view.committed(group)
     with view.brokers_admin() as admin:
-        planned = planned_offsets(admin, committed, values)
+        planned = planned_offsets(admin, positions_of(committed), values)
         for failure in admin.groups.move_offsets(group, planned).values():
             if failure is not None:
                 raise failure
@@ -165,6 +166,30 @@ def reset_offsets(view: ClusterView, values: BoundedValues) -> ChangeDone:
         f"Moved {_count(len(planned), 'offset')} of group {group}.", _group(group),
         {"offsets": {str(tp): at for tp, at in planned.items()}},
     )  # fmt: skip
+
+
+def reset_share_offsets(view: ClusterView, values: BoundedValues) -> ChangeDone:
+    """Move the start offsets of a share group, as its page planned it."""
+    group = values.text("group")
+    if not values.text("to"):
+        raise InvalidRequest("to is needed: where to")
+    with view.brokers_admin() as admin:
+        planned = planned_offsets(
+            admin, offsets_by_partition(share_positions(admin, group)), values
+        )
+        for failure in admin.share_groups.move_offsets(group, planned).values():
+            if failure is not None:
+                raise failure
+    return ChangeDone(
+        f"Moved {_count(len(planned), 'start offset')} of share group {group}.",
+        _share_group(group), {"offsets": {str(tp): at for tp, at in planned.items()}},
+    )  # fmt: skip
+
+
+def delete_share_group(view: ClusterView, values: BoundedValues) -> ChangeDone:
+    """Delete a share group without members, its start offsets and its states."""
+    done = delete_group(view, values)
+    return ChangeDone(done.message.replace("group", "share group", 1), done.location)
 
 
 def delete_group(view: ClusterView, values: BoundedValues) -> ChangeDone:
@@ -228,6 +253,10 @@ def _topic(name: str) -> str:
     return f"/topics/{quote(name, safe='')}"
 
 
+def _share_group(name: str) -> str:
+    return f"/share-groups/{quote(name, safe='')}"
+
+
 def _group(name: str) -> str:
     return f"/groups/{quote(name, safe='')}"
 
@@ -289,6 +318,16 @@ CHANGES: Final = (
     ChangeAction(
         "/groups/{group}/delete", "deleteGroup", "Delete a group and its offsets.",
         ConsoleRole.ADMIN, delete_group, (CONFIRM,), confirms="group",
+    ),
+    ChangeAction(
+        "/share-groups/{group}/offsets", "resetShareOffsets",
+        "Move the start offsets of a share group.", ConsoleRole.EDITOR, reset_share_offsets,
+        PLAN_FIELDS,
+    ),
+    ChangeAction(
+        "/share-groups/{group}/delete", "deleteShareGroup",
+        "Delete a share group and the states of its records.", ConsoleRole.ADMIN,
+        delete_share_group, (CONFIRM,), confirms="group",
     ),
     ChangeAction(
         "/snapshots", "createSnapshot", "Create a snapshot of topics.", ConsoleRole.EDITOR,

@@ -17,6 +17,7 @@ from sparklog.client.values import (
     EARLIEST,
     INACTIVE,
     LATEST,
+    SHARE,
     Committed,
     GroupDescription,
     ListedOffset,
@@ -29,8 +30,7 @@ from sparklog.console.cluster_view import (
 )
 from sparklog.console.name_filter import FILTER, matching_names
 from sparklog.console.resources import PAGE, BoundedValues, FieldSpec, PageResource, RowPage
-from sparklog.console.share_pages import stored_share_lags
-from sparklog.console.stored_share_groups import SHARE
+from sparklog.console.share_rows import share_lags
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.errors import InvalidRequest, SparklogError
 from sparklog.core.types import TopicPartition
@@ -40,6 +40,9 @@ GROUP_ROWS: Final = 50
 MEMBERS_SHOWN: Final = 200
 PARTITIONS_TIMED: Final = 32
 RESET_TO: Final = ("earliest", "latest", "offset", "shift", "time", "duration")
+
+GroupPositions = Mapping[TopicPartition, int | None]
+"""Offsets of a group; None where a share group has read nothing yet."""
 
 LIST_PARAMETERS: Final = (
     FILTER,
@@ -64,7 +67,7 @@ def list_groups(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
         sharing = [group.group_id for group in shown if group.group_type == SHARE]
         others = [group.group_id for group in shown if group.group_type != SHARE]
         lags = {group_id: group_lag(view, group_id) for group_id in others}
-        lags |= stored_share_lags(view, sharing) if sharing else {}
+        lags |= share_lags(view, sharing) if sharing else {}
     return {
         **page.document(),
         "all": len(listed),
@@ -120,7 +123,7 @@ def show_group(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
     every = sorted({*committed, *owners})
     with view.administered() as admin:
         ends = admin.offsets(dict.fromkeys(every, LATEST)) if every else {}
-        plan = _plan(admin, committed, values) if values.text("to") else None
+        plan = planned_rows(admin, positions_of(committed), values) if values.text("to") else None
     waits = waiting_times(view, committed, ends) if values.flag("time") else {}
     rows: list[dict[str, Any]] = []
     for tp in every:
@@ -232,13 +235,21 @@ def _described(group: GroupDescription | None) -> dict[str, Any]:
     }
 
 
-def _plan(admin: AdminTarget, committed: Committed, values: BoundedValues) -> list[dict[str, Any]]:
-    planned = planned_offsets(admin, committed, values)
+def positions_of(committed: Committed) -> GroupPositions:
+    """Return the committed offsets as positions."""
+    return {tp: at.offset for tp, at in committed.items()}
+
+
+def planned_rows(
+    admin: AdminTarget, positions: GroupPositions, values: BoundedValues
+) -> list[dict[str, Any]]:
+    """Return the rows of a plan. Raises as `planned_offsets`."""
+    planned = planned_offsets(admin, positions, values)
     return [
         {
             "topic": tp.topic,
             "partition": tp.partition,
-            "offset": committed[tp].offset,
+            "offset": positions[tp],
             "newOffset": offset,
         }
         for tp, offset in sorted(planned.items())
@@ -246,7 +257,7 @@ def _plan(admin: AdminTarget, committed: Committed, values: BoundedValues) -> li
 
 
 def planned_offsets(
-    admin: AdminTarget, committed: Committed, values: BoundedValues
+    admin: AdminTarget, positions: GroupPositions, values: BoundedValues
 ) -> dict[TopicPartition, int]:
     """Return the new offsets, each within its log.
 
@@ -254,7 +265,7 @@ def planned_offsets(
         InvalidRequest: no such topic among the group's, or a wrong value.
     """
     topic, text = values.text("topic"), values.text("value")
-    chosen = [tp for tp in committed if topic in ("", tp.topic)]
+    chosen = [tp for tp in positions if topic in ("", tp.topic)]
     if not chosen:
         raise InvalidRequest(f"the group has no committed offset there. topic={topic or 'any'}")
     starts = offsets_of(admin.offsets(dict.fromkeys(chosen, EARLIEST)))
@@ -271,7 +282,10 @@ def planned_offsets(
         case "offset":
             wanted = dict.fromkeys(chosen, _number(text))
         case _:
-            wanted = {tp: committed[tp].offset + _number(text) for tp in chosen}
+            by = _number(text)
+            wanted = {tp: at + by for tp in chosen if (at := positions[tp]) is not None}
+            if not wanted:
+                raise InvalidRequest("the group has no offset yet, so none to shift")
     return {tp: min(max(at, starts[tp]), ends[tp]) for tp, at in wanted.items()}
 
 

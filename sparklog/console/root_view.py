@@ -24,6 +24,7 @@ from sparklog.cli.target import AdminTarget, opened_store
 from sparklog.client.admin import Admin
 from sparklog.client.values import (
     LATEST,
+    SHARE,
     Committed,
     CommittedOffset,
     GroupDescription,
@@ -45,7 +46,7 @@ from sparklog.console.lag_history import LagHistory
 from sparklog.console.query_runs import QueryRuns
 from sparklog.console.served_brokers import ServedBrokers
 from sparklog.console.share_state_reader import ShareStateReader
-from sparklog.console.stored_share_groups import SHARE, StoredShareGroup, StoredShareGroups
+from sparklog.console.stored_share_groups import StoredShareGroup, StoredShareGroups
 from sparklog.coordinator.group_records import key_kind, read_offset_key, read_offset_value
 from sparklog.coordinator.share.records import SHARE_KEYS
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
@@ -313,8 +314,11 @@ class RootView:
         return None if self._brokers is None else self._brokers.view().group(group_id)
 
     def share_group(self, group_id: str) -> GroupDescription | None:
-        """Return a share group as brokers know it; None without brokers."""
-        return None
+        """Return a share group as brokers know it; None without brokers.
+
+        Raises as `BrokerView.share_group`.
+        """
+        return None if self._brokers is None else self._brokers.view().share_group(group_id)
 
     def stored_share_group(self, group_id: str) -> StoredShareGroup | None:
         """Return a share group as its coordinator stored it."""

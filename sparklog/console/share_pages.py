@@ -7,167 +7,57 @@ state for acquired records: they count as available.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
+from uuid import UUID
 
-from sparklog.client.values import LATEST, GroupDescription, ListedOffset
+from sparklog.client.values import INACTIVE, SHARE, GroupDescription, ShareOffset, ShareOffsets
+from sparklog.console import share_rows
 from sparklog.console.cluster_view import ClusterView
+from sparklog.console.group_pages import PLAN_FIELDS, planned_rows
 from sparklog.console.resources import PAGE, BoundedValues, PageResource, RowPage
-from sparklog.console.share_states import ShareStateCounts, StoredShareStates, counts_of
-from sparklog.console.stored_share_groups import SHARE, StoredShareGroup
+from sparklog.console.share_rows import (
+    SharePartitionRow,
+    counted_rows,
+    ends_of,
+    lag_of,
+    offsets_by_partition,
+    share_positions,
+    topic_names,
+)
+from sparklog.console.stored_share_groups import StoredShareGroup
 from sparklog.coordinator.share.delivery_state import SharePartitionKey
 from sparklog.core.config.share_groups import COPIES_RECORDS, DEAD_LETTER_TOPIC
-from sparklog.core.errors import DataCorrupt, GroupIdNotFound, SparklogError, Unavailable
+from sparklog.core.errors import GroupIdNotFound, SparklogError
 from sparklog.core.types import TopicPartition
-from sparklog.protocol.topic_ids import topic_id_of, uuid_of
+from sparklog.protocol.topic_ids import topic_id_of
 
-PARTITION_ROWS: Final = 100
 MEMBERS_LISTED: Final = 200
 MEMBER_PARTITIONS: Final = 100
-DECODED_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Bytes of states that one page decodes."""
-
-
-@dataclass(frozen=True, slots=True)
-class SharePartitionRow:
-    """One partition of a share group."""
-
-    key: SharePartitionKey
-    topic: str | None
-    """None: no topic has this id now."""
-    counts: ShareStateCounts | None = None
-    problem: str | None = None
-
-    @property
-    def partition(self) -> TopicPartition | None:
-        """Return the partition; None without its topic."""
-        return None if self.topic is None else TopicPartition(self.topic, self.key.partition)
-
-
-def counted_rows(
-    states: StoredShareStates, rows: Sequence[SharePartitionRow], bytes_max: int
-) -> list[SharePartitionRow]:
-    """Return the rows with the counts of their states; a row beyond the bound says so."""
-    counted = []
-    left = bytes_max
-    for row in rows:
-        size = states.size_bytes(row.key)
-        if size > left:
-            counted.append(replace(row, problem="not decoded: too many states for one page"))
-            continue
-        left -= size
-        try:
-            state = states.state(row.key)
-        except (DataCorrupt, Unavailable) as error:
-            counted.append(replace(row, problem=str(error)))
-            continue
-        counted.append(replace(row, counts=None if state is None else counts_of(state)))
-    return counted
-
-
-def stored_share_lags(view: ClusterView, group_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return for each share group the sum of its lag in records, or the problem.
-
-    Cost: one look-up of the ends of all partitions, at most `PARTITION_ROWS` of each group.
-    """
-    names = _topic_names(view)
-    chosen: dict[str, list[SharePartitionRow]] = {}
-    numbers: dict[str, int] = {}
-    try:
-        with view.share_states.lend(view) as states:
-            left = DECODED_BYTES_MAX
-            for group_id in group_ids:
-                keys = states.partitions(group_id)
-                numbers[group_id] = len(keys)
-                rows = [SharePartitionRow(key, names.get(key.topic_id)) for key in keys]
-                chosen[group_id] = counted_rows(states, rows[:PARTITION_ROWS], left)
-                left -= sum(
-                    states.size_bytes(row.key) for row in chosen[group_id] if row.counts is not None
-                )
-        found = [row for rows in chosen.values() for row in rows]
-        ends = _ends(view, found)
-    except SparklogError as error:
-        problem = {"lag": None, "partitions": None, "problem": str(error)}
-        return dict.fromkeys(group_ids, problem)
-    return {
-        group_id: {
-            "partitions": numbers[group_id],
-            **_sum(rows, ends, left_out=numbers[group_id] - len(rows)),
-        }
-        for group_id, rows in chosen.items()
-    }
-
-
-def _sum(
-    rows: Sequence[SharePartitionRow], ends: Mapping[TopicPartition, int | None], left_out: int
-) -> dict[str, Any]:
-    problems = [row.problem for row in rows if row.problem]
-    if left_out:
-        problems.append(f"its own page shows the lag of {left_out + len(rows)} partitions")
-    if problems:
-        return {"lag": None, "problem": problems[0]}
-    lags = [_lag(row, ends) for row in rows]
-    return {"lag": sum(lag for lag in lags if lag is not None), "problem": None}
-
-
-def _lag(row: SharePartitionRow, ends: Mapping[TopicPartition, int | None]) -> int | None:
-    tp = row.partition
-    return None if tp is None or row.counts is None else row.counts.lag(ends.get(tp))
-
-
-def _ends(view: ClusterView, rows: Sequence[SharePartitionRow]) -> dict[TopicPartition, int | None]:
-    """Return the log ends of the rows' partitions; None where none is known."""
-    asked = {tp for row in rows if (tp := row.partition) is not None}
-    if not asked:
-        return {}
-    with view.administered() as admin:
-        found = admin.offsets(dict.fromkeys(sorted(asked), LATEST))
-    return {tp: at.offset if isinstance(at, ListedOffset) else None for tp, at in found.items()}
-
-
-def _topic_names(view: ClusterView) -> dict[Any, str]:
-    """Return the topics' names, by id."""
-    found = {}
-    for topic in view.topics().values():
-        try:
-            found[uuid_of(topic.topic_id)] = topic.name
-        except ValueError:
-            continue  # brokers before 2.8 send no ids
-    return found
 
 
 def show_share_group(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
-    """Return a share group with one page of its partitions.
+    """Return a share group; with `to` also the plan of a reset, which changes nothing.
 
     Raises:
         GroupIdNotFound: neither a broker nor the storage knows it.
     """
     group_id = values.text("group")
-    names = _topic_names(view)
+    names = topic_names(view)
     group, members_problem = _described_group(view, group_id)
     stored = view.stored_share_group(group_id)
+    positions, positions_problem = _positions(view, group_id)
     holders = _holders(group, stored, group_id, names)
-    keys = set(holders)
+    keys = {*holders, *_keys(positions, group_id, names)}
     if stored is not None:
         keys.update(SharePartitionKey(group_id, *part) for part in stored.partitions)
-    states_problem = None
-    rows: list[SharePartitionRow] = []
-    page = RowPage.of(0, 1, PARTITION_ROWS)
-    is_full = False
-    try:
-        with view.share_states.lend(view) as states:
-            keys.update(states.partitions(group_id))
-            page, rows = _rows(keys, names, values)
-            rows = counted_rows(states, rows, DECODED_BYTES_MAX)
-            is_full = states.is_full
-    except SparklogError as error:
-        states_problem = str(error)
-        page, rows = _rows(keys, names, values)
-    if group is None and stored is None and not keys:
-        why = f" because={states_problem}" if states_problem else ""
+    page, rows, states = _counted_page(view, group_id, keys, names, values)
+    if group is None and stored is None and not page.total:
+        why = f" because={states['statesProblem']}" if states["statesProblem"] else ""
         raise GroupIdNotFound(f"no share group of this name is known. group={group_id}{why}")
-    ends = _ends(view, rows)
-    lags = [_lag(row, ends) for row in rows]
+    rows = [replace(row, position=_at(positions, row)) for row in rows]
+    ends = ends_of(view, rows)
+    lags = [lag_of(row, ends) for row in rows]
     known = [lag for lag in lags if lag is not None]
     return {
         "group": group_id,
@@ -175,17 +65,86 @@ def show_share_group(view: ClusterView, values: BoundedValues) -> dict[str, Any]
         "storage": view.kind == "root",
         "live": view.asks_brokers,
         **_group_document(group, stored, group_id, names),
+        "inactive": group is None or group.state in INACTIVE,
         "membersProblem": members_problem,
-        "statesProblem": states_problem,
-        "statesBehind": view.share_states.is_behind,
-        "statesFull": is_full,
+        "positionsProblem": positions_problem,
+        **states,
         **page.document(),
         "lag": sum(known) if known else None,
         "partitions": [
             _partition_document(row, holders.get(row.key, []), ends, lag)
             for row, lag in zip(rows, lags, strict=True)
         ],
+        **_reset_document(view, positions, values),
         **dead_letter_settings(view, group_id),
+    }
+
+
+def _positions(view: ClusterView, group_id: str) -> tuple[ShareOffsets, str | None]:
+    """Return the start offsets that brokers know, or why they are missing; a root asks for none."""
+    if view.kind == "root":
+        return {}, None
+    try:
+        with view.brokers_admin() as admin:
+            return share_positions(admin, group_id), None
+    except SparklogError as error:
+        return {}, str(error)
+
+
+def _keys(
+    positions: ShareOffsets, group_id: str, names: Mapping[UUID, str]
+) -> list[SharePartitionKey]:
+    ids = {name: topic_id for topic_id, name in names.items()}
+    return [
+        SharePartitionKey(group_id, ids[tp.topic], tp.partition)
+        for tp in positions
+        if tp.topic in ids
+    ]
+
+
+def _at(positions: ShareOffsets, row: SharePartitionRow) -> ShareOffset | None:
+    return None if row.partition is None else positions.get(row.partition)
+
+
+def _counted_page(
+    view: ClusterView,
+    group_id: str,
+    keys: set[SharePartitionKey],
+    names: Mapping[UUID, str],
+    values: BoundedValues,
+) -> tuple[RowPage, list[SharePartitionRow], dict[str, Any]]:
+    """Return one page of partitions with their counts, and what is wrong with the states."""
+    problem, is_full = None, False
+    try:
+        with view.share_states.lend(view) as states:
+            page, rows = _rows(keys.union(states.partitions(group_id)), names, values)
+            rows = counted_rows(states, rows, share_rows.DECODED_BYTES_MAX)
+            is_full = states.is_full
+    except SparklogError as error:
+        problem = str(error)
+        page, rows = _rows(keys, names, values)
+    found = {
+        "statesProblem": problem,
+        "statesBehind": view.share_states.is_behind,
+        "statesFull": is_full,
+    }
+    return page, rows, found
+
+
+def _reset_document(
+    view: ClusterView, positions: ShareOffsets, values: BoundedValues
+) -> dict[str, Any]:
+    offsets = offsets_by_partition(positions)
+    plan = None
+    if values.text("to"):
+        with view.administered() as admin:
+            plan = planned_rows(admin, offsets, values)
+    return {
+        "topics": sorted({tp.topic for tp in offsets}),
+        "to": values.text("to"),
+        "topic": values.text("topic"),
+        "value": values.text("value"),
+        "plan": plan,
     }
 
 
@@ -217,11 +176,11 @@ def _described_group(
 
 
 def _rows(
-    keys: set[SharePartitionKey], names: Mapping[Any, str], values: BoundedValues
+    keys: set[SharePartitionKey], names: Mapping[UUID, str], values: BoundedValues
 ) -> tuple[RowPage, list[SharePartitionRow]]:
-    page = RowPage.of(len(keys), values.whole("page"), PARTITION_ROWS)
+    page = RowPage.of(len(keys), values.whole("page"), share_rows.PARTITION_ROWS)
     ordered = sorted(keys, key=lambda key: (names.get(key.topic_id, ""), key))
-    shown = ordered[page.first : page.first + PARTITION_ROWS]
+    shown = ordered[page.first : page.first + share_rows.PARTITION_ROWS]
     return page, [SharePartitionRow(key, names.get(key.topic_id)) for key in shown]
 
 
@@ -229,7 +188,7 @@ def _holders(
     group: GroupDescription | None,
     stored: StoredShareGroup | None,
     group_id: str,
-    names: Mapping[Any, str],
+    names: Mapping[UUID, str],
 ) -> dict[SharePartitionKey, list[str]]:
     """Return for each assigned partition the ids of its members."""
     found: dict[SharePartitionKey, list[str]] = {}
@@ -258,7 +217,7 @@ def _partition_document(
         "topic": row.topic,
         "topicId": topic_id_of(row.key.topic_id),
         "partition": row.key.partition,
-        "startOffset": None if counts is None else counts.start_offset,
+        "startOffset": row.start_offset,
         "windowEnd": None if counts is None else counts.window_end,
         "endOffset": None if tp is None else ends.get(tp),
         "lag": lag,
@@ -276,7 +235,7 @@ def _group_document(
     group: GroupDescription | None,
     stored: StoredShareGroup | None,
     group_id: str,
-    names: Mapping[Any, str],
+    names: Mapping[UUID, str],
 ) -> dict[str, Any]:
     if group is not None:
         return {
@@ -323,6 +282,6 @@ PAGES: Final = (
     PageResource(
         "/share-groups/{group}", "shareGroup",
         "Show a share group, with the states of its records.", "share_group.html",
-        show_share_group, (PAGE,),
+        show_share_group, (PAGE, *PLAN_FIELDS),
     ),
 )  # fmt: skip

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Final
 
 from sparklog.coordinator.consumer.messages import NO_PARTS, Parts
 from sparklog.coordinator.effects import CoordinatorRecord
@@ -19,9 +18,6 @@ from sparklog.coordinator.share.records import (
     StatefulPartitions,
     read_share_record,
 )
-
-SHARE: Final = "Share"
-"""The type of these groups."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from sparklog.cluster.log import Log
-from sparklog.console import share_pages, share_state_reader
+from sparklog.console import share_rows, share_state_reader
 from sparklog.console.root_view import RootView
 from sparklog.coordinator.effects import CoordinatorRecord
 from sparklog.coordinator.share.delivery_state import DeliveryState, SharePartitionKey, StateBatch
@@ -110,7 +110,7 @@ def test_state_of_a_deleted_topic_is_shown_by_its_id(root_browser: Opens) -> Non
 def test_states_of_one_page_are_bounded(
     root_browser: Opens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(share_pages, "PARTITION_ROWS", 2)
+    monkeypatch.setattr(share_rows, "PARTITION_ROWS", 2)
     browser = root_browser()
     topic_id = with_topic(browser)
     batches = [StateBatch(n * 2, n * 2, DeliveryState.ACKNOWLEDGED, 1) for n in range(50)]
@@ -124,7 +124,7 @@ def test_states_of_one_page_are_bounded(
     assert 'href="/share-groups/workers?page=2"' in browser.page("/share-groups/workers")
     (listed,) = browser.get("/groups?lag=1")["groups"]
     assert listed["problem"] == "its own page shows the lag of 3 partitions"
-    monkeypatch.setattr(share_pages, "DECODED_BYTES_MAX", 1500)
+    monkeypatch.setattr(share_rows, "DECODED_BYTES_MAX", 1500)
     first, second = browser.get("/share-groups/workers")["partitions"]
     assert (first["acknowledged"], second["acknowledged"]) == (50, None)
     assert "too many states" in second["problem"]
