@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import confluent_kafka as ck
+
+from sparklog.client.admin import Admin
+from sparklog.client.values import ConfigResource
 from sparklog.cluster.log import open_log
 from sparklog.console.resources import ConsoleRole
 from sparklog.console.root_view import RootView
@@ -19,6 +23,7 @@ from sparklog.security.principal import Principal
 from sparklog.testing.cluster import SparklogCluster
 from tests.harness.console_browser import Browser, browser_of, ended
 from tests.harness.login_listener import ROOT_LOGIN, SETTINGS
+from tests.harness.waiting import eventually
 
 
 def may(operation: AclOperation, topic: str) -> AclBinding:
@@ -26,6 +31,54 @@ def may(operation: AclOperation, topic: str) -> AclBinding:
         ResourceType.TOPIC, topic, PatternType.LITERAL, Principal("User", "ann"), "*", operation,
         AclPermission.ALLOW,
     )  # fmt: skip
+
+
+def test_states_of_share_groups_need_read_on_their_topic(tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    of_group = AclBinding(
+        ResourceType.GROUP, "workers", PatternType.LITERAL, Principal("User", "ann"), "*",
+        AclOperation.DESCRIBE, AclPermission.ALLOW,
+    )  # fmt: skip
+    with open_log(root) as log:
+        log.set_password("root", "root-secret")
+        log.set_password("ann", "ann-secret")
+        log.create_acls([may(AclOperation.READ, "jobs"), of_group])
+    with SparklogCluster(config=SETTINGS, root=root, security=ROOT_LOGIN) as cluster:
+        cluster.topic("jobs")
+        cluster.produce("jobs", [b"a", b"b", b"c"])
+        with Admin(cluster.bootstrap_servers, settings=ROOT_LOGIN) as admin:
+            reset = {"share.auto.offset.reset": "earliest"}
+            admin.alter_configs("workers", reset, kind=ConfigResource.GROUP)
+        about = {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": "workers",
+            "share.acknowledgement.mode": "explicit",
+        }
+        member = ck.ShareConsumer(about | ROOT_LOGIN)
+        member.subscribe(["jobs"])
+        eventually(lambda: member.poll(0.2), "the member has records", 60)
+        member.close()
+        logins = BrokerLogins(cluster.bootstrap_servers, {}, ConsoleRole.ADMIN)
+        view = RootView(root)
+        with browser_of(view, logins=logins) as client:
+            browser = Browser(client)
+            client.post("/login", data={"user": "ann", "password": "ann-secret"})
+            found = browser.get("/share-groups/workers")
+            assert "__share_group_state" in found["statesProblem"]
+            (row,) = found["partitions"]
+            assert (row["startOffset"], row["available"]) == (0, None)
+            assert row["lag"] == 3
+            assert "cannot be read from" in browser.page("/share-groups/workers")
+            client.post("/logout", data={"csrf": browser.token()})
+            client.post("/login", data={"user": "root", "password": "root-secret"})
+
+            def released() -> bool:
+                found = browser.get("/share-groups/workers")
+                assert found["statesProblem"] is None
+                return bool(found["partitions"][0]["available"] == 3)
+
+            eventually(released, "the records that the member had are available again")
+        view.close()
 
 
 def test_acls_limit_pages_and_changes_of_a_user(tmp_path: Path) -> None:
