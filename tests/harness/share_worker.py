@@ -12,6 +12,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from sparklog.broker.runtime.environment import Address, Unreachable
+from sparklog.coordinator.share.delivery_state import SharePartitionKey
 from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages.builder import build_request, build_request_part
 from sparklog.protocol.records.memory_records import split_batches
@@ -231,6 +232,9 @@ class ShareMember:
             share_acquire_mode=int(strict),
             forgotten_topics_data=(),
         )
+
+    def share_key(self) -> SharePartitionKey:
+        return SharePartitionKey(self.group, self._topic_id(), 0)
 
     def _topic_id(self) -> UUID:
         node = next(iter(self.cluster.nodes.values())).node

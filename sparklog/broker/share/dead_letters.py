@@ -116,6 +116,8 @@ class DeadLetterWriter:
         self._replication_factor = replication_factor
         self._settings = settings
         self._settings_of = settings_of
+        self.all_written: Callable[[SharePartition], None] = lambda part: None
+        """Called with a share partition that has no dead letters left to write."""
         self._queues: dict[SharePartitionKey, _Queue] = {}
         self._failed = RateLimitedLog()
 
@@ -124,6 +126,11 @@ class DeadLetterWriter:
         """Return the number of records that wait for their dead letters."""
         letters = (one for queue in self._queues.values() for one in queue.letters)
         return sum(one.last_offset - one.first_offset + 1 for one in letters)
+
+    def has(self, part: SharePartition) -> bool:
+        """Return whether dead letters of a share partition wait."""
+        queue = self._queues.get(part.key)
+        return queue is not None and queue.part is part
 
     def bury(self, part: SharePartition, letters: Sequence[DeadLetters]) -> None:
         """Write dead letters of a share partition, then archive their records."""
@@ -161,6 +168,7 @@ class DeadLetterWriter:
                 queue.letters.appendleft(rest)
         if self._queues.get(queue.part.key) is queue:
             del self._queues[queue.part.key]
+        self.all_written(queue.part)
 
     async def _write_some(self, part: SharePartition, letters: DeadLetters) -> DeadLetters:
         """Write dead letters of the first of these records; return which records they were."""

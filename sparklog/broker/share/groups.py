@@ -76,8 +76,9 @@ class ShareGroupService:
             states,
             tasks,
             self.settings_of,
-            self.dead_letters.bury,
+            self.dead_letters,
         )
+        self.dead_letters.all_written = self.partitions.forget_idle
         self.fetch_service = ShareFetchService(services.fetches)
         metrics.watch(Gauge.SHARE_SESSIONS, lambda: len(self.sessions))
         metrics.watch(Gauge.SHARE_ACQUIRED, lambda: self._count_of(DeliveryState.ACQUIRED))
@@ -102,8 +103,11 @@ class ShareGroupService:
         """End a session, and release all that its member has acquired here."""
         if not self.sessions.end(session):
             return
-        for part in self.partitions.of_group(session.key.group_id):
-            part.release(session.key.member_id)
+        group_id, member_id = session.key
+        for part in self.partitions.of_group(group_id):
+            part.release(member_id)
+        if not self.sessions.has_group(group_id):
+            self.partitions.retire(group_id)
 
     def forget_resigned(self) -> None:
         """Drop the windows of partitions that this broker leads no more."""

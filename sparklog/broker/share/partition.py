@@ -68,6 +68,7 @@ class SharePartition:
         settings: Callable[[], ShareGroupSettings],
         reset: Callable[[LeaderPartition, ShareGroupSettings], Awaitable[int]],
         bury: Callable[[SharePartition, Sequence[DeadLetters]], None],
+        idle: Callable[[SharePartition], None],
     ) -> None:
         """Begin without a state: see `load`.
 
@@ -79,22 +80,28 @@ class SharePartition:
             settings: returns the group's settings.
             reset: finds the start offset by the group's reset policy.
             bury: called with records that need a dead letter.
+            idle: called when all changes are written.
         """
         self.key = key
         self.led = led
         self.window = InFlight(0)
         self.failure: SparklogError | None = None
         """Why the window is dropped, if it is."""
+        self.retired = False
+        """True once no member has a session: the next one begins with the stored state, which an
+        administrator may have changed. Until then the window only waits for dead letters."""
         self._states = states
         self._tasks = tasks
         self._settings = settings
         self._reset = reset
         self._bury = bury
+        self._idle = idle
         self._state_epoch = 0
         self._loaded: asyncio.Event | None = None
         self._changes: list[StateChange] = []
         self._writers: list[asyncio.Future[None]] = []
-        self._writing = False
+        self._all_written = asyncio.Event()
+        self._all_written.set()
         self._timer = DeadlineTimer(self._expire)
         self._waiting: dict[asyncio.Event, None] = {}
 
@@ -102,6 +109,15 @@ class SharePartition:
     def live(self) -> bool:
         """Return whether the window holds: this broker leads, and has dropped nothing."""
         return self.failure is None and self.led.live
+
+    @property
+    def is_writing(self) -> bool:
+        """Return whether changes are not stored yet."""
+        return not self._all_written.is_set()
+
+    async def written(self) -> None:
+        """Wait until all changes are stored, or the window is dropped."""
+        await self._all_written.wait()
 
     @property
     def is_behind_log(self) -> bool:
@@ -266,31 +282,35 @@ class SharePartition:
         self._changes.append(change)
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._writers.append(waiting)
-        if not self._writing:
-            self._writing = True
+        if not self.is_writing:
+            self._all_written.clear()
             self._tasks.start(self._write_all(), f"write share state {self.key}")
         return waiting
 
     async def _write_all(self) -> None:
-        while self._changes and self.live:
-            changes, self._changes = self._changes, []
-            writers, self._writers = self._writers, []
-            try:
-                await self._states.write(self._update(changes))
-            except SparklogError as error:
-                self._writers = writers + self._writers
-                self.drop(error)
-            except asyncio.CancelledError:
-                self._writers = writers + self._writers
+        try:
+            while self._changes and self.live:
+                await self._write_next()
+        finally:
+            self._all_written.set()
+            if not self.live:
                 self.drop(self.resigned())
+            self._idle(self)
+
+    async def _write_next(self) -> None:
+        changes, self._changes = self._changes, []
+        writers, self._writers = self._writers, []
+        try:
+            await self._states.write(self._update(changes))
+        except (SparklogError, asyncio.CancelledError) as error:
+            self._writers = writers + self._writers
+            self.drop(error if isinstance(error, SparklogError) else self.resigned())
+            if not isinstance(error, SparklogError):
                 raise
-            else:
-                for waiting in writers:
-                    if not waiting.done():
-                        waiting.set_result(None)
-        self._writing = False
-        if not self.live:
-            self.drop(self.resigned())
+        else:
+            for waiting in writers:
+                if not waiting.done():
+                    waiting.set_result(None)
 
     def _update(self, changes: Sequence[StateChange]) -> ShareStateUpdate:
         """Return the states that the records of some changes have now."""

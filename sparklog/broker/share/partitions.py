@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from uuid import UUID
 
 from sparklog.broker.fetch.read import READ_COMMITTED, Leaders
 from sparklog.broker.partition.leader import LeaderPartition
 from sparklog.broker.replication.offset_lookup import EARLIEST, LATEST, OffsetLookup
 from sparklog.broker.runtime.environment import Environment, TaskScope
+from sparklog.broker.share.dead_letters import DeadLetterWriter
 from sparklog.broker.share.partition import SharePartition
 from sparklog.broker.share.state_client import ShareStateClient
 from sparklog.coordinator.share.delivery_state import SharePartitionKey
-from sparklog.coordinator.share.in_flight import DeadLetters
 from sparklog.coordinator.share.settings import ResetPolicy, ShareGroupSettings
 from sparklog.core.types import PartitionId
 from sparklog.protocol.topic_ids import topic_id_of
@@ -31,7 +31,7 @@ class SharePartitions:
         states: ShareStateClient,
         tasks: TaskScope,
         settings_of: Callable[[str], ShareGroupSettings],
-        bury: Callable[[SharePartition, Sequence[DeadLetters]], None],
+        dead_letters: DeadLetterWriter,
     ) -> None:
         """Begin without partitions.
 
@@ -42,7 +42,7 @@ class SharePartitions:
             states: reads and writes stored states.
             tasks: the scope of the incarnation's tasks.
             settings_of: returns a group's settings.
-            bury: called with records that need dead letters.
+            dead_letters: writes records that a group gives up.
         """
         self._environment = environment
         self._leaders = leaders
@@ -50,7 +50,7 @@ class SharePartitions:
         self._states = states
         self._tasks = tasks
         self._settings_of = settings_of
-        self._bury = bury
+        self._dead_letters = dead_letters
         self._parts: dict[SharePartitionKey, SharePartition] = {}
 
     def all(self) -> Iterable[SharePartition]:
@@ -67,6 +67,10 @@ class SharePartitions:
         key = SharePartitionKey(group_id, topic_id, number)
         led = self._leaders(PartitionId(topic_id_of(topic_id), number))
         part = self._parts.get(key)
+        if part is not None and part.retired:
+            await part.written()
+            part.drop(part.resigned())
+            part = self._parts.get(key)
         if part is None or part.led is not led or not part.live:
             part = self._parts[key] = SharePartition(
                 key,
@@ -75,7 +79,8 @@ class SharePartitions:
                 self._tasks,
                 settings=lambda: self._settings_of(group_id),
                 reset=self._start_offset,
-                bury=self._bury,
+                bury=self._dead_letters.bury,
+                idle=self.forget_idle,
             )
         await part.load()
         return part
@@ -83,6 +88,18 @@ class SharePartitions:
     def of_group(self, group_id: str) -> list[SharePartition]:
         """Return a group's partitions that are held here and whose windows hold."""
         return [p for p in self._parts.values() if p.key.group_id == group_id and p.live]
+
+    def retire(self, group_id: str) -> None:
+        """Forget the windows of a group without sessions here, once all is written."""
+        for part in self.of_group(group_id):
+            part.retired = True
+            self.forget_idle(part)
+
+    def forget_idle(self, part: SharePartition) -> None:
+        """Forget a window that is retired and has nothing to write."""
+        idle = not part.is_writing and not self._dead_letters.has(part)
+        if part.retired and idle and self._parts.get(part.key) is part:
+            del self._parts[part.key]
 
     def forget_resigned(self) -> None:
         """Drop the windows of partitions that this broker leads no more."""

@@ -71,6 +71,10 @@ class ShareSessionCache:
         """Return the number of open sessions."""
         return len(self._sessions)
 
+    def has_group(self, group_id: str) -> bool:
+        """Return whether a member of a group has a session."""
+        return any(key.group_id == group_id for key in self._sessions)
+
     def fetching(self, key: ShareSessionKey, epoch: int) -> ShareSession:
         """Return the session of a ShareFetch request; open one if the request does so.
 

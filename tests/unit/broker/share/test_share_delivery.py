@@ -110,6 +110,24 @@ def test_closed_session_releases_the_records_of_its_member() -> None:
     cluster.run(story())
 
 
+def test_group_reads_from_a_start_offset_that_was_moved() -> None:
+    cluster = share_cluster()
+
+    async def story() -> None:
+        one, two = await grouped(cluster, records=5)
+        await one.fetch()
+        assert await one.acknowledge((0, 4, ACCEPT)) is ErrorCode.none
+        await one.close_session()
+        share = cluster.nodes[1].node.share
+        assert not share.partitions.of_group("g"), "no member has a session"
+        states = cluster.nodes[1].node.share_states
+        key = one.share_key()
+        assert await states.initialize({key: (100, 2)}) == {key: None}
+        assert offsets(await two.fetch()) == [2, 3, 4]
+
+    cluster.run(story())
+
+
 def test_new_records_wake_a_member_that_waits() -> None:
     cluster = share_cluster()
 
