@@ -21,6 +21,7 @@ from tests.bench.broker.measures.logins import guessed_cluster, measure_logins
 from tests.bench.broker.measures.producing import UNFORCED, measure_producing, measure_unforced
 from tests.bench.broker.measures.record_checks import measure_record_checks
 from tests.bench.broker.measures.s3 import cluster_on_s3, measure_history_s3, measure_s3
+from tests.bench.broker.measures.sharing import measure_sharing
 from tests.bench.broker.measures.slow_store import measure_slow_store
 from tests.bench.broker.measures.tls import measure_tls, tls_clusters
 from tests.bench.broker.plan import FULL, QUICK, BrokerPlan
@@ -34,10 +35,11 @@ UNCHECKED_LAUNCHER = (sys.executable, "-m", "tests.bench.broker.unchecked_broker
 def measure(run: Run[BrokerPlan]) -> None:
     """Start the clusters and take every measure that was asked for."""
     plan, work, results = run.plan, run.work, run.results
-    if run.wants("produce", "consume", "latency", "failover"):
+    if run.wants("produce", "consume", "share", "latency", "failover"):
         with clusters(run.systems, work) as sides:
             run.take("produce", measure_producing, sides, plan, results)
             run.take("consume", measure_consuming, sides, plan, results)
+            run.take("share", measure_sharing, sides, plan, results)
             run.take("latency", measure_latency, sides, plan, results)
             run.take("failover", measure_failover, sides, plan, results)
     if run.wants("failover-s3") and "sparklog" in run.systems:
@@ -95,6 +97,7 @@ BENCHMARK = Benchmark(
         "checks",
         "acls",
         "consume",
+        "share",
         "latency",
         "failover",
         "failover-s3",
