@@ -125,7 +125,7 @@ def test_readmes_command_serves_clients_beside_another_network(
         assert len(logs.paths) == 4, "Spark's, and one of each executor"
         said = "".join(shell.run(command, tmp_path) for command in ours)
         assert served.end(signal.SIGINT) == 130
-    assert len(ours) == 18
+    assert len(ours) == 19
     assert "billing         orders          2 " in said, "where a group would go on"
     assert said.count("Topic: orders") >= 3, "described, partition by partition"
     assert not [line for line in served.lines if "note:" in line]
