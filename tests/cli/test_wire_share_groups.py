@@ -110,6 +110,21 @@ def test_offsets_are_reset_shown_and_deleted(cli: Cli, member: ShareMember, topi
     assert "There is no offset information to delete" in again.text
 
 
+def test_a_new_share_group_begins_where_it_was_reset_to(
+    cli: Cli, brokers: Brokers, topic: str
+) -> None:
+    group = f"share-{uuid4().hex[:8]}"
+    reset = ("groups", "--reset-offsets", "--group", group, "--topic", topic, "--to-latest")
+    cli.ok(*reset, "--type", "share", "--execute")
+    (line,) = [line for line in cli.ok("groups", "--list", "--type").lines if group in line]
+    assert line.split() == [group, "Share"]
+    member = ShareMember(brokers.bootstrap, group)
+    member.join(topic)
+    described = cli.ok("groups", "--describe", "--group", group).lines
+    assert [line.split()[2:] for line in described[2:]] == [["0", "0", "0"], ["1", "10", "0"]]
+    member.beat(-1)
+
+
 def test_share_groups_are_deleted_and_others_left(cli: Cli, member: ShareMember) -> None:
     of_group = ("--group", member.group_id)
     refused = cli("groups", "--delete", *of_group)

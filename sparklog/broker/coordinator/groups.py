@@ -283,9 +283,16 @@ class GroupCoordinator:
         )
 
     async def change_share(
-        self, group_id: str, alter: Callable[[ShareChange], Reply], kind: type[Reply]
+        self,
+        group_id: str,
+        alter: Callable[[ShareChange], Reply],
+        kind: type[Reply],
+        *,
+        creates: bool = False,
     ) -> Reply:
         """Change a share group; return what `alter` returns, which is of type `kind`.
+
+        With `creates`, a group that does not exist is created.
 
         Raises, besides:
             GroupIdNotFound: there is no such share group.
@@ -293,7 +300,9 @@ class GroupCoordinator:
         """
         topics = TopicsView(self._metadata.image)
         return await self._submit(
-            group_id, lambda s, t, n: s.change_share(group_id, alter, topics, t, n), kind
+            group_id,
+            lambda s, t, n: s.change_share(group_id, alter, topics, t, n, creates=creates),
+            kind,
         )
 
     async def share_initialized(self, done: InitializeShareState) -> None:

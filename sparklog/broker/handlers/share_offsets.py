@@ -37,6 +37,8 @@ from sparklog.core.types import PartitionId
 from sparklog.protocol.messages.builder import ResponseBuilder
 from sparklog.protocol.topic_ids import topic_id_of, uuid_of
 
+FIRST_EPOCH: Final = 0
+"""The leader epoch that Kafka gives to a partition without a start offset."""
 LAG_SINCE: Final = 1
 """The first version of DescribeShareGroupOffsets with a lag."""
 
@@ -129,12 +131,13 @@ def _part(
 ) -> Any:
     failed = state if isinstance(state, SparklogError) else None
     shown = ShareState(0) if isinstance(state, SparklogError) else state
+    epoch = FIRST_EPOCH if shown.start_offset == NO_START_OFFSET else shown.leader_epoch
     lag = {"lag": lag_of(shown, end)} if answer.version >= LAG_SINCE else {}
     return answer.entity(
         "DescribeShareGroupOffsetsResponsePartition",
         partition_index=number,
         start_offset=shown.start_offset,
-        leader_epoch=shown.leader_epoch,
+        leader_epoch=epoch,
         **lag,
         **error_fields(failed),
     )

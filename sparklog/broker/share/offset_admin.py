@@ -30,7 +30,7 @@ from sparklog.coordinator.share.offset_changes import (
     check_empty,
     end_offset_deletion,
 )
-from sparklog.core.errors import SparklogError, UnknownTopicOrPartition
+from sparklog.core.errors import GroupIdNotFound, SparklogError, UnknownTopicOrPartition
 from sparklog.core.types import PartitionId
 from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages.builder import build_request, build_request_part
@@ -66,11 +66,15 @@ class ShareOffsetAdmin:
     ) -> dict[Part, ShareState | SparklogError]:
         """Return the states of partitions, or of all that have one. States have no batches.
 
+        As in Kafka, a group that does not exist has no states.
+
         Raises:
-            GroupIdNotFound: there is no such share group.
             SparklogError: this broker does not serve the group now.
         """
-        known = await self._groups.share_partitions(group_id)
+        try:
+            known = await self._groups.share_partitions(group_id)
+        except GroupIdNotFound:
+            known = ()
         keys = known if asked is None else [SharePartitionKey(group_id, *part) for part in asked]
         found = await self._states.summaries(keys)
         return {(key.topic_id, key.partition): state for key, state in found.items()}
@@ -80,20 +84,22 @@ class ShareOffsetAdmin:
     ) -> dict[Part, SparklogError | None]:
         """Set the start offsets of partitions; return each one's error or None.
 
-        `names` has the names of the topics.
+        `names` has the names of the topics. A group that does not exist is created.
 
         Raises:
-            GroupIdNotFound, NonEmptyGroup: nothing was changed.
+            NonEmptyGroup: the group has members; nothing was changed.
+            GroupIdNotFound: the group is of another type.
             SparklogError: this broker does not serve the group now.
         """
         if not offsets:
-            await self._groups.change_share(group_id, check_empty, type(None))
+            await self._groups.change_share(group_id, check_empty, type(None), creates=True)
             return {}
         parts = frozenset(offsets)
         begun = await self._groups.change_share(
             group_id,
             lambda change: begin_alteration(change, parts, names),
             InitializeShareState,
+            creates=True,
         )
         wanted = {
             key: (begun.state_epoch, offsets[key.topic_id, key.partition])
@@ -111,7 +117,7 @@ class ShareOffsetAdmin:
     ) -> dict[UUID, SparklogError | None]:
         """Delete the offsets of topics, given their numbers of partitions; return their errors.
 
-        Raises as `alter`.
+        Raises as `alter`; GroupIdNotFound also if there is no such group.
         """
         keys = await self._groups.change_share(
             group_id, lambda change: begin_offset_deletion(change, topics), tuple

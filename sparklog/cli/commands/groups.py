@@ -283,7 +283,8 @@ def configure(parser: CommandParser) -> None:
         "--type",
         nargs="?",
         const="",
-        help="with --list: types, or only groups of those; with --all-groups: all of those",
+        help="with --list: types, or only groups of those; with --all-groups: all of those; "
+        "with --reset-offsets: the type of new groups",
     )
     parser.add_argument("--verbose", action="store_true", help="with --describe: more columns")
     parser.add_argument(
@@ -339,9 +340,11 @@ def run(args: Arguments, output: Output) -> int:
         if args.action == "list":
             return _list(admin, args, output)
         group_ids: Sequence[str] = args.group or ()
+        types = _words(args.type, TYPES, "--type")
         if args.all_groups:
-            types = _words(args.type, TYPES, "--type")
             group_ids = [group.group_id for group in admin.groups.list(types=types)]
+        if args.action == "reset_offsets" and types == [SHARE]:
+            return reset(admin, admin.share_groups, group_ids, args, output)
         shares = shares_among(admin, group_ids)
         others = [group_id for group_id in group_ids if group_id not in shares]
         if args.action == "delete_offsets":
@@ -397,8 +400,8 @@ def _check(args: Arguments) -> None:
         raise UsageError("--delete-offsets needs one --group and a --topic")
     if args.action not in ("list", "delete_offsets") and bool(args.group) == args.all_groups:
         raise UsageError(f"{spelled(args.action)} needs either --group or --all-groups")
-    if args.type is not None and args.action != "list" and not args.all_groups:
-        raise UsageError("--type goes with --list or --all-groups")
+    if args.type is not None and args.action in ("describe", "delete") and not args.all_groups:
+        raise UsageError("--type goes with --list, --all-groups or --reset-offsets")
     if args.topic and args.all_topics:
         raise UsageError("--topic does not go with --all-topics")
 

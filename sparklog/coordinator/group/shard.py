@@ -413,10 +413,13 @@ class GroupShard:
         topics: Topics,
         token: Token,
         now_ms: int,
+        *,
+        creates: bool = False,
     ) -> CoordinatorResult:
         """Change a share group, and reply with what `alter` returns. Raises as `ShareGroups`."""
-        turn = self._turn(now_ms)
-        result, records = self._shares.change(group_id, alter, topics, now_ms)
+        turn, other = self._turn(now_ms), self._classic.get(group_id)
+        creates = creates and not (other or self._consumers.get(group_id))
+        result, records = self._shares.change(group_id, alter, topics, now_ms, creates=creates)
         turn.answer(token, result)
         return self._effects(turn, records)
 

@@ -214,17 +214,23 @@ class ShareGroups:
         alter: Callable[[ShareChange], object],
         topics: Topics,
         now_ms: int,
+        *,
+        creates: bool = False,
     ) -> tuple[object, list[CoordinatorRecord]]:
         """Change a group as an administrator asks; return the result of `alter` and the records.
 
-        See `offset_changes`.
+        See `offset_changes`. With `creates`, an absent group is created if there are records.
 
         Raises:
             GroupIdNotFound: there is no such share group.
             GroupError: what `alter` raises; nothing was changed.
         """
-        change = ShareChange(self._known(group_id), topics, now_ms)
+        absent = creates and group_id not in self._groups
+        group = ShareGroup(group_id) if absent else self._known(group_id)
+        change = ShareChange(group, topics, now_ms)
         result = alter(change)
+        if change.records:
+            self._groups[group_id] = group
         self._note(change, "offsets were changed", is_notable=False)
         return result, _written(change)
 

@@ -21,9 +21,10 @@ from uuid import UUID
 from sparklog.coordinator.consumer.messages import Parts
 from sparklog.coordinator.share.delivery_state import SharePartitionKey
 from sparklog.coordinator.share.errors import NonEmptyGroup
-from sparklog.coordinator.share.heartbeat import ShareChange
+from sparklog.coordinator.share.heartbeat import ID_BYTES_MAX, ShareChange
 from sparklog.coordinator.share.messages import InitializeShareState
 from sparklog.coordinator.share.records import ShareGroupEpoch
+from sparklog.core.errors import InvalidRequest
 
 
 def check_empty(change: ShareChange) -> None:
@@ -34,7 +35,7 @@ def check_empty(change: ShareChange) -> None:
     """
     group_id = change.group.group_id
     if change.group.members:
-        raise NonEmptyGroup(f"Group {group_id} has members; its offsets stay as they are.")
+        raise NonEmptyGroup(f"The group is not empty. group={group_id}")
 
 
 def begin_alteration(
@@ -42,16 +43,20 @@ def begin_alteration(
 ) -> InitializeShareState:
     """Record that states get other offsets; return how to initialize them.
 
+    The group may be a new one, which then begins at these offsets.
+
     Args:
         change: of the group.
         parts: the partitions.
         names: of the partitions' topics, by their ids.
 
     Raises:
-        NonEmptyGroup: the group has members.
+        NonEmptyGroup: the group has members. InvalidRequest: no group can have its id.
     """
     check_empty(change)
     group, before = change.group, change.group.partitions
+    if not group.group_id.strip() or len(group.group_id.encode()) > ID_BYTES_MAX:
+        raise InvalidRequest("The group id is empty or too long.")
     change.add(ShareGroupEpoch(group.group_id, group.epoch + 1, group.topics_hash))
     topic_ids = {topic_id for topic_id, _ in parts}
     after = replace(

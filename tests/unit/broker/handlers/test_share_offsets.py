@@ -231,16 +231,19 @@ def test_deleted_offsets_are_gone_with_their_states() -> None:
     tell_of(story)
 
 
-def test_an_unknown_group_has_no_offsets() -> None:
+def test_a_new_group_begins_where_it_was_set() -> None:
     async def story(client: ShareClient) -> None:
         missing = ErrorCode.group_id_not_found
-        groups = [{"group_id": "g", "topics": None}]
-        request = plain_request(Api.DESCRIBE_SHARE_GROUP_OFFSETS, 1, groups=groups)
-        (group,) = (await client.ask(request)).groups
-        assert group.error_code is missing
-        assert (await client.alter({("a", 0): 0})).error_code is missing
-        assert (await client.alter({})).error_code is missing
+        assert await client.shown() == {}
+        asked = [{"topic_name": "a", "partitions": [0]}]
+        assert await client.shown(asked) == {("a", 0): (-1, -1)}
         assert (await client.delete("a")).error_code is missing
+        assert (await client.alter({})).error_code is NONE
+        assert (await client.delete("a")).error_code is missing
+        assert not any(codes_of(await client.alter({("a", 1): 3})))
+        assert await client.shown() == {("a", 1): (3, 0)}
+        await client.join("a")
+        assert (await client.shown())["a", 1] == (3, 0)
 
     tell_of(story)
 

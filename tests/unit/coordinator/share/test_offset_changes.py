@@ -9,6 +9,8 @@ from uuid import UUID
 
 import pytest
 
+from sparklog.coordinator.consumer.messages import Parts
+from sparklog.coordinator.messages import CommitRequest, MemberIdentity, OffsetToCommit
 from sparklog.coordinator.share.errors import NonEmptyGroup
 from sparklog.coordinator.share.heartbeat import ShareChange
 from sparklog.coordinator.share.messages import InitializeShareState
@@ -17,7 +19,7 @@ from sparklog.coordinator.share.offset_changes import (
     begin_offset_deletion,
     end_offset_deletion,
 )
-from sparklog.core.errors import GroupIdNotFound
+from sparklog.core.errors import GroupIdNotFound, InvalidRequest
 from tests.harness.share_driver import GROUP, ShareDriver, share_topic_id
 
 ALPHA, BETA = share_topic_id("alpha"), share_topic_id("beta")
@@ -122,11 +124,41 @@ def test_a_group_with_members_keeps_its_offsets() -> None:
     driver = left()
     driver.join("m")
     before = len(driver.log)
-    with pytest.raises(NonEmptyGroup, match="has members"):
+    with pytest.raises(NonEmptyGroup, match="not empty"):
         alter(driver, (ALPHA, 0))
-    with pytest.raises(NonEmptyGroup, match="has members"):
+    with pytest.raises(NonEmptyGroup, match="not empty"):
         delete(driver, ALPHA)
     assert len(driver.log) == before
+
+
+def test_an_alteration_creates_a_group() -> None:
+    driver = ShareDriver()
+    names = frozenset({(ALPHA, 1)})
+
+    def created(group_id: str, parts: Parts) -> Any:
+        return driver.submit(
+            lambda s, t, n: s.change_share(
+                group_id,
+                lambda it: begin_alteration(it, parts, NAMES),
+                driver.topics,
+                t,
+                n,
+                creates=True,
+            )
+        )
+
+    asked = created(GROUP, names)
+    assert (asked.state_epoch, asked.parts) == (1, ((ALPHA, 1),))
+    finish(driver, asked)
+    assert replayed(driver) == (1, {(ALPHA, 1)})
+    for wrong in (" ", "x" * 40_000):
+        with pytest.raises(InvalidRequest):
+            created(wrong, names)
+    offset = OffsetToCommit("alpha", 0, 1, -1, "")
+    commit = CommitRequest("classic", MemberIdentity(""), -1, (offset,))
+    driver.submit(lambda s, t, n: s.commit(commit, t, n))
+    with pytest.raises(GroupIdNotFound):
+        created("classic", names)
 
 
 def test_an_unknown_group_has_no_offsets_to_change() -> None:
