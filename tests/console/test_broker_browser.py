@@ -23,6 +23,7 @@ from sparklog.testing.cluster import SparklogCluster
 from tests.harness.chromium import MODE_NAMES, MODES, check_pages, opened
 from tests.harness.console_browser import served
 from tests.harness.hanging import FORGETFUL, leave_hanging
+from tests.harness.share_member import ShareMember
 from tests.harness.waiting import eventually
 
 pytestmark = pytest.mark.soak
@@ -31,7 +32,8 @@ PATHS = (
     "/", "/topics", "/topics/flights", "/topics/flights/records", "/brokers", "/brokers/1",
     "/groups", "/groups/readers", "/groups/readers?to=shift&value=-2#reset", "/transactions",
     "/transactions/hanging?minutes=0", "/moves", "/users", "/acls", "/jobs", "/schemas", "/sql",
-    "/snapshots",
+    "/snapshots", "/share-groups/crew", "/share-groups/crew?to=earliest#reset",
+    "/dead-letters/crew",
 )  # fmt: skip
 
 
@@ -49,6 +51,12 @@ def cluster() -> Iterator[SparklogCluster]:
             while read < 30:
                 read += len(consumer.poll(100, 1.0))
             consumer.commit()
+        member = ShareMember(running.bootstrap_servers, "crew")
+        member.join("flights")
+        member.beat(-1)
+        with Admin(running.bootstrap_servers) as admin:
+            moved = admin.share_groups.move_offsets("crew", {TopicPartition("flights", 0): 3})
+            assert set(moved.values()) == {None}
         yield running
 
 
