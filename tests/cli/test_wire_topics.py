@@ -45,11 +45,12 @@ def test_levels_of_features_are_shown_and_do_not_fall(cli: Cli) -> None:
         "supported_max": 2,
         "finalized": 2,  # a new cluster begins at the newest level
     }
-    assert {"group.version", "transaction.version"} < set(described)
-    assert cli.ok("features", "--describe").lines[1] == (
-        "Feature: sparklog.version\tSupportedMinVersion: 1\tSupportedMaxVersion: 2\t"
-        "FinalizedVersionLevel: 2"
-    )
+    assert {"group.version", "share.version", "transaction.version"} < set(described)
+    levels = "SupportedMinVersion: 1\tSupportedMaxVersion: 2\tFinalizedVersionLevel: 2"
+    assert cli.ok("features", "--describe").lines[1:3] == [
+        f"Feature: share.version\t{levels}",
+        f"Feature: sparklog.version\t{levels}",
+    ]
     again = cli.ok("features", "--upgrade", "sparklog.version=2")
     assert again.text == "sparklog.version was upgraded to 2.\n"
     assert "never falls" in cli.fails("features", "--upgrade", "sparklog.version=1")

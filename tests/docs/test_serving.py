@@ -163,8 +163,8 @@ def test_documented_cluster_command_serves_at_the_host_address(
         )
         served.end(signal.SIGTERM)
     notes = [line for line in served.lines if "note:" in line]
-    # Advice about missing executors waits while they come, so a slow machine has none either.
-    assert not notes
+    # A very slow machine may start no executor for a minute: serve says how many there are now.
+    assert not [line for line in notes if " now" not in line], notes
     if shell.has_own_network:
         assert {one.split(":")[0] for one in bootstrap.split(",")} == {ADDRESS}
     assert served.lines[-1].endswith("3 of 3 brokers drained")

@@ -75,9 +75,9 @@ if TYPE_CHECKING:
     from sparklog.spark.serve.upkeep import Upkeep
 
 LOOK_INTERVAL_S = 0.5
-ADVICE_AFTER_S = 30.0
+ADVICE_AFTER_S = 60.0
 """Executors take a while to come: advice about missing ones waits until none has come for so long.
-"""
+On a busy machine of two cores the first one of four took more than 30 s."""
 CANCEL_TIMEOUT_S = 5.0
 SHARED_LOOK_INTERVAL_S = 2.0
 """Between two looks at the executors: each asks Spark some ten times."""
