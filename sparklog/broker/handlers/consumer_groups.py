@@ -11,31 +11,31 @@ Source: KIP-848; KIP-1099 (member types in version 1).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from datetime import timedelta
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, Final
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.broker.handlers.classic_groups import GROUP_OPERATIONS, host_of, milliseconds
-from sparklog.broker.handlers.responses import NO_THROTTLE, NOT_ASKED, code_of, message_of
+from sparklog.broker.handlers.classic_groups import host_of, milliseconds
+from sparklog.broker.handlers.described_groups import (
+    assignment,
+    describe_groups,
+    named_assignment,
+)
+from sparklog.broker.handlers.responses import NO_THROTTLE, code_of, message_of
 from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.coordinator.consumer.messages import (
     JOIN_EPOCH,
-    ConsumerGroupDescription,
     ConsumerHeartbeat,
-    ConsumerHeartbeatAnswer,
     ConsumerMemberDescription,
     FilterTopics,
     Parts,
 )
-from sparklog.core.errors import GroupIdNotFound, SparklogError, Unavailable
+from sparklog.core.errors import SparklogError, Unavailable
 from sparklog.protocol.messages.builder import ResponseBuilder
 from sparklog.protocol.topic_ids import topic_id_of
 
@@ -75,7 +75,7 @@ async def consumer_group_heartbeat(
         member_id=result.member_id,
         member_epoch=result.epoch,
         heartbeat_interval=timedelta(milliseconds=result.heartbeat_interval_ms),
-        assignment=_assignment(answer, result),
+        assignment=assignment(answer, result.assignment),
     )
 
 
@@ -118,20 +118,6 @@ async def read_new_topics(node: BrokerNode, names: Iterable[str]) -> None:
         pass  # the group gets them when the metadata names them
 
 
-def _assignment(answer: ResponseBuilder, result: ConsumerHeartbeatAnswer) -> Any:
-    if result.assignment is None:
-        return None
-    return answer.entity(
-        "Assignment",
-        topic_partitions=tuple(
-            answer.entity(
-                "TopicPartitions", topic_id=topic_id, partitions=tuple(n for _, n in parts)
-            )
-            for topic_id, parts in groupby(sorted(result.assignment), itemgetter(0))
-        ),
-    )
-
-
 SPEAKS_CLASSIC: Final = 0
 SPEAKS_CONSUMER: Final = 1
 """The types of members, by the protocol that they use."""
@@ -139,59 +125,8 @@ SPEAKS_CONSUMER: Final = 1
 
 async def consumer_group_describe(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Return a description, or an error, of every group."""
-    answer = ResponseBuilder.to(request)
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     image = node.metadata.image
-    found = await asyncio.gather(*(_describe(node, group_id) for group_id in request.group_ids))
-    return answer.response(
-        throttle_time=NO_THROTTLE,
-        groups=tuple(
-            _failed(answer, group_id, group)
-            if isinstance(group, SparklogError)
-            else _group(answer, group, image, operations)
-            for group_id, group in zip(request.group_ids, found, strict=True)
-        ),
-    )
-
-
-async def _describe(node: BrokerNode, group_id: str) -> ConsumerGroupDescription | SparklogError:
-    try:
-        found = await node.groups.describe_consumer(group_id)
-    except SparklogError as error:
-        return error
-    return found or GroupIdNotFound(f"Group {group_id} is not a consumer group.")
-
-
-def _failed(answer: ResponseBuilder, group_id: str, error: SparklogError) -> Any:
-    return answer.entity(
-        "DescribedGroup",
-        error_code=code_of(error),
-        error_message=str(error),
-        group_id=group_id,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        assignor_name="",
-        members=(),
-        authorized_operations=NOT_ASKED,
-    )
-
-
-def _group(
-    answer: ResponseBuilder, group: ConsumerGroupDescription, image: MetadataImage, operations: int
-) -> Any:
-    return answer.entity(
-        "DescribedGroup",
-        error_code=ErrorCode.none,
-        error_message=None,
-        group_id=group.group_id,
-        group_state=group.state,
-        group_epoch=group.epoch,
-        assignment_epoch=group.assignment_epoch,
-        assignor_name=group.assignor,
-        members=tuple(_member(answer, member, image) for member in group.members),
-        authorized_operations=operations,
-    )
+    return await describe_groups(request, image, "consumer", node.groups.describe_consumer, _member)
 
 
 def _member(
@@ -207,26 +142,7 @@ def _member(
         client_host=member.client_host,
         subscribed_topic_names=member.names,
         subscribed_topic_regex=member.regex,
-        assignment=_consumer_group_describe_assignment(answer, member.assigned, image),
-        target_assignment=_consumer_group_describe_assignment(answer, member.target, image),
+        assignment=named_assignment(answer, member.assigned, image),
+        target_assignment=named_assignment(answer, member.target, image),
         member_type=SPEAKS_CLASSIC if member.is_classic else SPEAKS_CONSUMER,
-    )
-
-
-def _consumer_group_describe_assignment(
-    answer: ResponseBuilder, parts: Parts, image: MetadataImage
-) -> Any:
-    """Return partitions by topic; those of a deleted topic have no name, so they are left out."""
-    return answer.entity(
-        "Assignment",
-        topic_partitions=tuple(
-            answer.entity(
-                "TopicPartitions",
-                topic_id=topic_id,
-                topic_name=name,
-                partitions=tuple(number for _, number in found),
-            )
-            for topic_id, found in groupby(sorted(parts), itemgetter(0))
-            if (name := image.names.get(topic_id_of(topic_id))) is not None
-        ),
     )
