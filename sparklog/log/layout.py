@@ -21,6 +21,7 @@ SNAPSHOTS_PREFIX = "snapshots/"
 WALS_PREFIX = "wal/"
 TOPICS_PREFIX = "topics/"
 RUNS_PREFIX = "runs/"
+USAGE_PREFIX = "usage/"
 JOB_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 """A regular expression for the name of a scheduled job. Source: FORMAT-UPKEEP.md 13."""
 METADATA_TOPIC = topic_names.METADATA_TOPIC
@@ -38,6 +39,7 @@ _PIN_NAME = re.compile(r"pinned/([0-9a-f]{32})\.arrow")
 _NAMED_SNAPSHOT_KEY = re.compile(r"snapshots/([A-Za-z0-9._-]{1,249})\.json")
 _COMMIT_KEY = re.compile(r"commits/([A-Za-z0-9._-]{1,249})/(\d{20})\.json")
 _RUN_KEY = re.compile(rf"runs/({JOB_NAME})/(\d{{20}})-(\d)\.json")
+_USAGE_KEY = re.compile(r"usage/(\d{4}-\d\d-\d\d)/([0-9a-f]{32}-\d{10}|sum)\.json")
 _WAL_KEY = re.compile(r"wal/(0|[1-9]\d{0,9})-([0-9a-f]{32})/(\d{20})\.arrow")
 
 
@@ -110,6 +112,27 @@ def run_of_key(key: str) -> tuple[str, int, int] | None:
     """Return job, time and attempt of a claim's key, or None for any other object."""
     match = _RUN_KEY.fullmatch(key)
     return (match.group(1), int(match.group(2)), int(match.group(3))) if match else None
+
+
+def usage_day_prefix(day: str) -> str:
+    """Return the prefix of the usage reports of a day. Source: FORMAT.md 15."""
+    return f"{USAGE_PREFIX}{day}/"
+
+
+def usage_key(day: str, program: str, sequence: int) -> str:
+    """Return the name of a usage report; `program` is the nonce of a program that runs."""
+    return f"{usage_day_prefix(day)}{program}-{sequence:010d}.json"
+
+
+def usage_sum_key(day: str) -> str:
+    """Return the name of the sum of a day's usage reports."""
+    return f"{usage_day_prefix(day)}sum.json"
+
+
+def usage_of_key(key: str) -> tuple[str, bool] | None:
+    """Return the day of a usage report's key, and if it is the day's sum; None for others."""
+    match = _USAGE_KEY.fullmatch(key)
+    return (match.group(1), match.group(2) == "sum") if match else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,150 @@
+"""UsageReporter: leaves reports of what this process requested of a log's store.
+
+A report costs one put. A process reports at its end, and after 45 seconds without requests. While
+it works it reports after 15 seconds, then after twice as long, up to a quarter of an hour. So the
+bill lacks at most the last quarter of an hour of a process that is killed.
+
+A process that may create nothing under `usage/` is not on the bill. Its work goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Lock, Thread
+from typing import Final
+
+from sparklog.cluster.log import Log
+from sparklog.cluster.usage_reports import UsageReport, encode_usage, program_name, usage_day
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.counters import RequestCount, Snapshot, add_to, diff
+from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
+from sparklog.core.errors import SparklogError
+from sparklog.log.effects import create, run
+from sparklog.log.layout import usage_key
+
+TICK_S: Final = 15.0
+IDLE_TICKS: Final = 3
+"""Spark ends a Python worker that was idle for a minute, and gives it no time for a report."""
+INTERVAL_MAX_S: Final = 900.0
+END_WAIT_S: Final = 5.0
+"""A process waits this long for its last report."""
+
+logger = logging.getLogger("sparklog.usage")
+
+
+class UsageReporter:
+    """Reports the requests of one log's store. Thread-safe; for one process."""
+
+    def __init__(
+        self,
+        log: Log,
+        program: str,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        entropy: Entropy = SYSTEM_ENTROPY,
+    ) -> None:
+        """Report nothing yet; the first report has the log's requests up to then.
+
+        Args:
+            log: whose requests count.
+            program: its name on the bill.
+            clock: for the day of a report.
+            entropy: for the names of reports.
+        """
+        self._log = log
+        self._program = program_name(program)
+        self._clock = clock
+        self._nonce = new_nonce(entropy)
+        self._sequence = 0
+        self._reported: Snapshot = {}
+        self._pending: tuple[str, bytes, Snapshot] | None = None
+        """Name and bytes of a report whose put has not succeeded yet, and what it counts up to."""
+        self._lock = Lock()
+        self._ended = Event()
+
+    def start(self) -> None:
+        """Report from a thread from now on, until `end`."""
+        Thread(target=self._keep, name="sparklog-usage", daemon=True).start()
+
+    def report(self) -> None:
+        """Report the requests since the last report, if there were any. One put.
+
+        Raises:
+            SparklogError: the store refuses the report, or does not respond. The next call tries
+                the same report again.
+        """
+        with self._lock:
+            if self._pending is None:
+                self._pending = self._next()
+            if self._pending is None:
+                return
+            key, data, counted = self._pending
+            run(create(key, data), self._log.store)
+            self._pending, self._reported = None, counted
+            self._sequence += 1
+
+    def end(self, wait_s: float = END_WAIT_S) -> None:
+        """Report the last requests, and no more after that. Waits a bounded time for the store."""
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        if self._unreported() or self._pending is not None:
+            last = Thread(target=self._try, name="sparklog-usage-end", daemon=True)
+            last.start()
+            last.join(wait_s)
+
+    def _next(self) -> tuple[str, bytes, Snapshot] | None:
+        now = self._log.requests()
+        found = dict(diff(self._reported, now))
+        if not _requests(found):
+            return None
+        own: Snapshot = {("put", ""): RequestCount(1, 0)}
+        counted = dict(now)
+        add_to(found, own)
+        add_to(counted, own)
+        day = usage_day(self._clock.now_ms())
+        data = encode_usage(UsageReport({self._program: found}))
+        return usage_key(day, self._nonce, self._sequence), data, counted
+
+    def _unreported(self) -> int:
+        return _requests(diff(self._reported, self._log.requests()))
+
+    def _try(self) -> None:
+        try:
+            self.report()
+        except (SparklogError, OSError, RuntimeError) as error:  # RuntimeError: the log was closed
+            logger.info(
+                "the bill lacks requests of this program. program=%s requests=%d problem=%s",
+                self._program,
+                self._unreported(),
+                error,
+            )
+
+    def _keep(self) -> None:
+        interval_s, waited_s, idle, last = TICK_S, 0.0, 0, 0
+        while not self._ended.wait(TICK_S):
+            waited_s += TICK_S
+            count = self._unreported()
+            idle = idle + 1 if count == last else 0
+            if count and (idle >= IDLE_TICKS or waited_s >= interval_s):
+                self._try()
+                interval_s, waited_s, idle = min(2 * interval_s, INTERVAL_MAX_S), 0.0, 0
+                count = self._unreported()
+            last = count
+
+
+def _requests(counts: Snapshot) -> int:
+    return sum(count.requests for count in counts.values())
+
+
+@contextmanager
+def reported_usage(log: Log, program: str) -> Iterator[None]:
+    """Report a log's requests while the body runs, and at its end."""
+    reporter = UsageReporter(log, program)
+    reporter.start()
+    try:
+        yield
+    finally:
+        reporter.end()
