@@ -14,12 +14,20 @@ Nothing but the bill depends on usage reports. Source: FORMAT.md 15.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from sparklog.core.counters import RequestCount, Snapshot, add_to, from_document, to_document
+from sparklog.core.counters import (
+    COUNT_MAX,
+    RequestCount,
+    Snapshot,
+    add_to,
+    from_document,
+    to_document,
+)
 from sparklog.core.errors import DataCorrupt
 from sparklog.log.checked_json import decode_checked, encode_checked
 from sparklog.log.effects import Program, Range, get, get_many, list_after, put
@@ -39,6 +47,8 @@ OPEN_DAYS: Final = 2
 KEPT_DAYS: Final = 180
 """Sums of earlier days are deleted, as the history of jobs is."""
 READ_AT_ONCE: Final = 64
+KINDS: Final = frozenset({"get", "put", "list", "delete", "head"})
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{0,249}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +84,17 @@ def decode_usage(data: bytes, key: str) -> UsageReport:
     reports, programs = (body.get(n) for n in ("reports", "programs")) if _is(body) else (0, 0)
     if type(reports) is not int or not 0 <= reports < 1 << 62 or not isinstance(programs, dict):
         raise DataCorrupt(f"{what} is not as the format says")
-    found = {program_name(n): from_document(one) for n, one in programs.items() if _is(one)}
+    found = {program_name(n): _known(from_document(one)) for n, one in programs.items() if _is(one)}
     return sum_of([UsageReport(found, reports)])
+
+
+def _known(counts: Snapshot) -> Snapshot:
+    """Return the counts of kinds that exist; those of what no topic can be called count as ''."""
+    found: dict[tuple[str, str], RequestCount] = {}
+    for (kind, label), count in counts.items():
+        if kind in KINDS:
+            add_to(found, {(kind, label if _TOPIC.fullmatch(label) else ""): count})
+    return found
 
 
 def _is(value: object) -> bool:
@@ -92,7 +111,7 @@ def sum_of(reports: Iterable[UsageReport]) -> UsageReport:
     totals: dict[str, dict[tuple[str, str], RequestCount]] = {}
     count = 0
     for report in reports:
-        count += report.reports
+        count = min(count + report.reports, COUNT_MAX - 1)
         for name, counts in report.programs.items():
             add_to(totals.setdefault(name, {}), counts)
     if len(totals) > PROGRAMS_MAX:
@@ -187,13 +206,18 @@ def sum_up(now_ms: int, *, dry_run: bool = False) -> Program[UsageUpkeep]:
 
 def _create_sum(day: str, keys: list[str]) -> Program[list[str] | None]:
     """Return the damaged reports of a day that has its sum now; None if it may have none."""
-    found = yield from read_usage(keys)
-    whole = [one for _, one in found if isinstance(one, UsageReport)]
-    data = encode_usage(sum_of(whole))
-    outcome = yield from put(usage_sum_key(day), data)
-    if outcome is not PutOutcome.CREATED and (yield from get(usage_sum_key(day))) is None:
+    sum_key = usage_sum_key(day)
+    total, damaged = UsageReport({}, 0), []
+    for first in range(0, len(keys), READ_AT_ONCE):
+        found = yield from read_usage(keys[first : first + READ_AT_ONCE])
+        whole = [one for _, one in found if isinstance(one, UsageReport)]
+        # Bounded, so that memory holds one sum and a group of reports.
+        total = decode_usage(encode_usage(sum_of([total, *whole])), sum_key)
+        damaged += [key for key, one in found if isinstance(one, DataCorrupt)]
+    outcome = yield from put(sum_key, encode_usage(total))
+    if outcome is not PutOutcome.CREATED and (yield from get(sum_key)) is None:
         return None
-    return [key for key, one in found if isinstance(one, DataCorrupt)]
+    return damaged
 
 
 def usage_listing(since_day: str) -> Program[list[ObjectInfo]]:

@@ -9,6 +9,10 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import SparkSession
 
 from sparklog.cluster.log import Log
+from sparklog.cluster.usage_reports import UsageReport, encode_usage, usage_day
+from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.core.counters import RequestCount
+from sparklog.log.layout import usage_key, usage_sum_key
 from sparklog.spark.jobs.progress import JobProgress
 from sparklog.spark.jobs.report import UpkeepReport
 from sparklog.spark.jobs.retain import parse_retain, retain
@@ -55,3 +59,26 @@ def test_retention_runs_in_tasks_and_damage_stops_one_partition_only(
     assert idle["failed"] == 0
     # Two partitions: a listing of the folder and a look each.
     assert sum(idle["requests"].values()) <= 2 * 6
+
+
+def test_retention_of_all_topics_sums_up_usage_reports(
+    spark: SparkSession, log_root: str, make_log: MakeLog
+) -> None:
+    log = make_log(t=1)
+    log.partition("t", 0).append([numbered(0, 4)])
+    day = usage_day(SYSTEM_CLOCK.now_ms(), 4)
+    keys = [usage_key(day, "ab" * 16, number) for number in range(3)]
+    report = encode_usage(UsageReport({"sparklog get": {("get", "t"): RequestCount(1, 9)}}))
+    for key in keys:
+        log.store.put(key, report)
+
+    def of_day() -> list[str]:
+        return [info.key for info in log.store.list(f"usage/{day}/")]
+
+    of_topic = _run(spark, log_root, "--topic", "t")
+    assert (of_topic.totals["summed_usage_days"], of_day()) == (0, keys)
+    planned = _run(spark, log_root, "--dry-run")
+    assert (planned.totals["summed_usage_days"], of_day()) == (1, keys)
+    done = json.loads(_run(spark, log_root).to_json())
+    assert (done["summed_usage_days"], done["deleted_objects"], done["problems"]) == (1, 3, [])
+    assert of_day() == [usage_sum_key(day)]

@@ -6,7 +6,8 @@ happened. So the first append to a metadata log first looks for other objects of
 
 NEW-ROOT-1: The metadata log is the first thing in a root: every other object of a log is created
     after a record of it. So objects without a metadata log are the rest of an emptied root, or a
-    part of one that is being brought back.
+    part of one that is being brought back. Usage reports are no part of a log: they may be there
+    first, or stay in an emptied root, and change nothing here.
 NEW-ROOT-2: A broker that ends because its root was emptied has created an object there: the one
     whose put ran beside the look (`broker/wal/root_check.py`). So its restart meets NEW-ROOT-1.
 

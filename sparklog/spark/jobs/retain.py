@@ -18,6 +18,7 @@ from sparklog.cluster import orphans
 from sparklog.cluster.log import Log, log_config, open_log
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.named_snapshots import SnapshotRecords, snapshot_records
+from sparklog.cluster.usage_reports import UsageUpkeep, sum_up
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.config.topic import parse_stored_topic_configs
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
@@ -107,6 +108,7 @@ def _job(given: argparse.Namespace) -> RetainJob:
 
 
 DELETES_AT_ONCE = 16
+READS_AT_ONCE = 16
 AMOUNTS = ("records_before", "records_after", "bytes_before", "bytes_after")
 
 
@@ -127,9 +129,7 @@ def retain(job: RetainJob, open_session: OpenSession, progress: JobProgress) -> 
         progress.start()
         with watched(progress, StageSampler(spark)):
             answers = run_tasks(spark, job.root, works, retained_by(job))
-        beside, problems = (
-            ({}, []) if job.topics else _beside(log, job, image, records, snapshots, wals)
-        )
+        beside, problems = retained_beside(log, job, image, records, snapshots, wals)
         problems += [f"a snapshot is damaged; drop it. object={key}" for key in snapshots.damaged]
         report = retain_report(job, answers, beside, problems, progress.elapsed_s())
         return replace(report, by_driver=log.requests())
@@ -310,19 +310,27 @@ def _is_staged(info: ObjectInfo) -> bool:
     return "/staged/" in info.key
 
 
-def _beside(
+def retained_beside(
     log: Log,
     job: RetainJob,
     image: MetadataImage,
     records: orphans.PublicationRecords,
     snapshots: SnapshotRecords,
     wals: Sequence[ObjectInfo],
+    clock: Clock = SYSTEM_CLOCK,
 ) -> tuple[dict[str, int], list[str]]:
-    """Look after what lies beside the partitions."""
+    """Look after what lies beside the partitions, if the job is for all topics.
+
+    Returns:
+        amounts for the report, and problems.
+    """
+    if job.topics:
+        return {}, []
+    now_ms = clock.now_ms()
     problems = [f"a publication record is damaged. object={key}" for key in records.damaged]
     doomed = [*records.doomed, *run(orphans.old_registry_snapshots(), log.store)]
-    left = orphans.left_wals(wals, image, SYSTEM_CLOCK.now_ms(), job.orphan_age_ms)
-    pins, pinned_before_ms = snapshots.all_pins(), SYSTEM_CLOCK.now_ms() - job.orphan_age_ms
+    left = orphans.left_wals(wals, image, now_ms, job.orphan_age_ms)
+    pins, pinned_before_ms = snapshots.all_pins(), now_ms - job.orphan_age_ms
     known = {topic_folder(t.name, t.topic_id) for t in image.topics.values()}
     known.add(topic_folder(METADATA_TOPIC, METADATA_TOPIC_ID))
     for folder in orphans.unknown_folders(log.store, known):
@@ -337,11 +345,39 @@ def _beside(
                 run(orphans.clear_wal(layout, new_nonce(SYSTEM_ENTROPY)), log.store)
             except SparklogError as error:
                 problems.append(str(error))
+    usage, summed_days, usage_problems = _retained_usage(log.store, now_ms, dry_run=job.dry_run)
+    doomed += usage
     return {
         "deleted_objects": len(doomed),
         "deleted_bytes": sum(info.size_bytes for info in doomed),
         "cleared_wals": len(left),
-    }, problems
+        "summed_usage_days": summed_days,
+    }, problems + usage_problems
+
+
+def _retained_usage(
+    store: ObjectStore, now_ms: int, *, dry_run: bool
+) -> tuple[tuple[ObjectInfo, ...], int, list[str]]:
+    """Sum up the usage reports of past days, and delete those that a sum replaces.
+
+    The log does not depend on them, so an error is a problem in the report.
+
+    Returns:
+        the deleted objects, the number of days that have their sum now, and problems.
+    """
+    found = UsageUpkeep()
+    deleted: tuple[ObjectInfo, ...] = ()
+    problems: list[str] = []
+    try:
+        with ThreadPoolExecutor(READS_AT_ONCE, "sparklog-usage") as pool:
+            found = run(sum_up(now_ms, dry_run=dry_run), store, pool)
+        if not dry_run:
+            delete_all(store, found.doomed)
+        deleted = found.doomed
+    except SparklogError as error:
+        problems.append(f"usage reports wait for the next run. problem={error}")
+    problems += [f"a usage report is damaged; the bill lacks it. object={k}" for k in found.damaged]
+    return deleted, len(found.summed), problems
 
 
 def _puzzles(answers: Iterable[PartitionAnswer]) -> list[str]:
@@ -381,6 +417,7 @@ def retain_report(
         "deleted_objects": objects,
         "deleted_bytes": size,
         "cleared_wals": beside.get("cleared_wals", 0),
+        "summed_usage_days": beside.get("summed_usage_days", 0),
         **{name: total_of(answers, name) for name in AMOUNTS},
     }
     found = (*problems, *_puzzles(answers))

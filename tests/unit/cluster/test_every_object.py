@@ -16,16 +16,19 @@ from sparklog.cluster import orphans
 from sparklog.cluster.log import Log
 from sparklog.cluster.named_snapshots import create_snapshot, snapshot_records
 from sparklog.cluster.publication import StagedPartition, publish
+from sparklog.cluster.usage_reports import UsageReport, encode_usage, sum_up, usage_day
 from sparklog.core.clock import ManualClock
 from sparklog.core.config.topic import parse_stored_topic_configs
+from sparklog.core.counters import RequestCount
 from sparklog.core.errors import SparklogError
 from sparklog.log.cleanup.compaction_policy import CompactionPolicy
 from sparklog.log.cleanup.compactor import Compactor
 from sparklog.log.cleanup.garbage import ORPHAN_AGE_MS
 from sparklog.log.cleanup.rewriter import Encoding
 from sparklog.log.effects import run
+from sparklog.log.layout import usage_key, usage_sum_key
 from sparklog.spark.jobs.partition_tasks import with_pins, work_on
-from sparklog.spark.jobs.retain import RetainJob, retained_by, with_unpublished
+from sparklog.spark.jobs.retain import RetainJob, delete_all, retained_by, with_unpublished
 from sparklog.store.memory import MemoryStore
 from tests.harness.log_records import numbered
 
@@ -64,6 +67,9 @@ def build(clock: ManualClock) -> MemoryStore:
     staged = place.stage([batch])
     publish(log, "q", 0, [StagedPartition("t", place.layout.topic_id, 0, (staged,))], clock=clock)
     log.close()
+    report = encode_usage(UsageReport({"sparklog get": {("get", "t"): RequestCount(2, 20)}}))
+    store.put(usage_sum_key(usage_day(clock.now_ms(), 1)), report)
+    store.put(usage_key(usage_day(clock.now_ms()), "ab" * 16, 0), report)
     return store
 
 
@@ -87,6 +93,7 @@ def upkeep(log: Log, clock: ManualClock) -> None:
         works = with_unpublished(work_on(log.topics().values()), records)
         for work in with_pins(works, run(snapshot_records(), log.store)):
             retained_by(RetainJob(root="memory://every"), clock)(log, work)
+        delete_all(log.store, run(sum_up(clock.now_ms()), log.store).doomed)
 
 
 def keys() -> list[str]:
@@ -94,7 +101,7 @@ def keys() -> list[str]:
 
 
 def test_the_log_has_every_kind_of_object() -> None:
-    kinds = {"/log/", "/manifest/", "/staged/", "/pinned/", "commits/", "snapshots/"}
+    kinds = {"/log/", "/manifest/", "/staged/", "/pinned/", "commits/", "snapshots/", "usage/"}
     found = keys()
     assert {kind for kind in kinds if any(kind in key for key in found)} == kinds
     assert any("__cluster_metadata" in key for key in found)

@@ -14,6 +14,7 @@ from sparklog.cluster.usage_reports import (
     LABELS_MAX,
     OTHER_PROGRAMS,
     PROGRAMS_MAX,
+    READ_AT_ONCE,
     UsageReport,
     decode_usage,
     encode_usage,
@@ -108,9 +109,18 @@ def test_damaged_report_names_its_object(data: bytes) -> None:
 
 
 def test_values_that_are_no_counts_are_left_out() -> None:
-    programs = {"p\x1b[2J": {"t": {"get": [1, -2], "put": [1, 2], "list": "x"}}, "q": [1]}
+    counts = {"get": [1, -2], "put": [1, 2], "list": "x", "steal": [1, 2]}
+    programs = {"p\x1b[2J": {"t": counts}, "q": [1]}
     found = decode_usage(encode_checked({"reports": 1, "programs": programs}), "k")
     assert found.programs == {"p[2J": {("put", "t"): RequestCount(1, 2)}}
+
+
+def test_names_that_no_topic_has_count_as_no_topic() -> None:
+    counts = {name: {"get": [1, 2]} for name in ("<i>", "t\n", "../t", "x" * 250, "", "t")}
+    found = decode_usage(encode_checked({"reports": 1, "programs": {"p": counts}}), "k")
+    assert found.programs == {
+        "p": {("get", ""): RequestCount(5, 10), ("get", "t"): RequestCount(1, 2)}
+    }
 
 
 def test_names_of_programs_are_printable() -> None:
@@ -163,6 +173,29 @@ def test_past_days_are_summed_up_once(clock: ManualClock) -> None:
         store.delete(info.key)
         assert total_of(store) == 35
     assert run(sum_up(NOW_MS), store).doomed == ()
+
+
+def test_day_may_have_more_reports_than_are_read_at_once(clock: ManualClock) -> None:
+    store = MemoryStore("usage", clock)
+    day = usage_day(NOW_MS, 3)
+    for sequence in range(2 * READ_AT_ONCE + 3):
+        stored(store, day, sequence, sequence)
+    before = total_of(store)
+    assert len(run(sum_up(NOW_MS), store).doomed) == 2 * READ_AT_ONCE + 3
+    assert total_of(store) == before
+    summed = decode_usage(store.get(usage_sum_key(day)), "k")
+    assert summed.reports == 2 * READ_AT_ONCE + 3
+
+
+def test_reports_that_claim_too_much_do_not_spoil_the_sum(clock: ManualClock) -> None:
+    store = MemoryStore("usage", clock)
+    day = usage_day(NOW_MS, 3)
+    for sequence in range(3):
+        data = encode_usage(UsageReport(of("x" * sequence, 1).programs, (1 << 62) - 1))
+        store.put(usage_key(day, NONCE, sequence), data)
+    stored(store, day, 3, 10)
+    run(sum_up(NOW_MS), store)
+    assert total_of(store) == 13
 
 
 def test_sum_of_long_ago_may_be_deleted(clock: ManualClock) -> None:

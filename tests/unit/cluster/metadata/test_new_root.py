@@ -16,7 +16,7 @@ from sparklog.cluster.metadata.new_root import check_root_is_new
 from sparklog.core.config.broker import parse_broker_configs
 from sparklog.core.errors import InvalidConfig, RootEmptied
 from sparklog.log.effects import run
-from sparklog.log.layout import PartitionLayout, WalLayout
+from sparklog.log.layout import PartitionLayout, WalLayout, usage_key, usage_sum_key
 from sparklog.store.memory import MemoryStore
 from tests.harness.broker_world import World
 from tests.harness.metadata_cluster import ToyCluster, three
@@ -26,6 +26,7 @@ SEGMENT = PartitionLayout("orders", "t" * 22, 0).key(PartitionLayout.chain_name(
 SNAPSHOT = LAYOUT.key(LAYOUT.snapshot_name(12))
 BEGINNING = LAYOUT.key(LAYOUT.chain_name(0))
 LATER_OBJECTS = [WAL_OBJECT, SEGMENT, SNAPSHOT]
+USAGE = [usage_key("2026-11-29", "ab" * 16, 0), usage_sum_key("2026-11-27")]
 
 
 @pytest.mark.parametrize("left", LATER_OBJECTS)
@@ -50,6 +51,25 @@ def test_direct_writer_creates_no_topic_in_an_emptied_root(left: str) -> None:
     with pytest.raises(RootEmptied, match="no metadata log"):
         Log(store).create_topic("orders")
     assert [info.key for info in store.list("")] == [left]
+
+
+@pytest.mark.parametrize("usage", USAGE)
+def test_usage_report_makes_no_root_look_emptied(usage: str) -> None:
+    store = MemoryStore("reported")
+    store.put(usage, b"x")
+    run(check_root_is_new(), store)
+    Log(store).create_topic("orders")
+    assert store.get(usage) == b"x"
+
+
+@pytest.mark.parametrize("left", LATER_OBJECTS)
+def test_usage_report_hides_no_rest_of_an_emptied_root(left: str) -> None:
+    store = MemoryStore("emptied-and-reported")
+    for key in (*USAGE, left):
+        store.put(key, b"x")
+    with pytest.raises(RootEmptied, match=f"object={left}"):
+        Log(store).create_topic("orders")
+    assert {info.key for info in store.list("")} == {*USAGE, left}
 
 
 @pytest.mark.parametrize("begun", [BEGINNING, LAYOUT.key(LAYOUT.manifest_name(3))])

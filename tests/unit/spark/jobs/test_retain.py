@@ -5,26 +5,43 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sparklog.cluster import orphans
 from sparklog.cluster.log import Log
-from sparklog.cluster.named_snapshots import SnapshotRecords, create_snapshot
+from sparklog.cluster.named_snapshots import SnapshotRecords, create_snapshot, snapshot_records
 from sparklog.cluster.publication import Publication, StagedPartition, encode
+from sparklog.cluster.usage_reports import (
+    UsageReport,
+    decode_usage,
+    encode_usage,
+    usage_day,
+)
 from sparklog.core.clock import ManualClock
-from sparklog.core.counters import by_kind, diff
+from sparklog.core.counters import RequestCount, by_kind, diff
 from sparklog.core.errors import InvalidConfig, UnknownTopicOrPartition
 from sparklog.log.cleanup.garbage import ORPHAN_AGE_MS
 from sparklog.log.effects import run
-from sparklog.log.layout import commit_key
+from sparklog.log.layout import commit_key, topic_folder, usage_key, usage_sum_key
 from sparklog.log.manifest.manifest import Entry, Manifest
 from sparklog.log.manifest.manifest import encode as encode_manifest
 from sparklog.spark.jobs.job import FAILED
 from sparklog.spark.jobs.partition_tasks import PartitionAnswer, chosen_topics, with_pins, work_on
 from sparklog.spark.jobs.report import UpkeepReport, total_of
-from sparklog.spark.jobs.retain import RetainJob, parse_retain, retained_by, with_unpublished
+from sparklog.spark.jobs.retain import (
+    RetainJob,
+    parse_retain,
+    retain_report,
+    retained_beside,
+    retained_by,
+    with_unpublished,
+)
+from sparklog.store.base import Data, PutOutcome
+from sparklog.store.delegating_store import DelegatingStore
+from sparklog.store.file import FileStore
 from sparklog.store.memory import MemoryStore
 from sparklog.store.metered import MeteredStore
 from tests.harness.log_records import numbered, values
@@ -209,3 +226,120 @@ def test_retention_removes_ten_thousand_segments_without_reading_one(clock: Manu
     clock.sleep_s(61)
     assert counted(JOB, store, clock) == {"list": 11 + 4, "get": 1, "delete": count - 1}
     assert counted(JOB, store, clock) == {"list": 1, "get": 1}
+
+
+PAST_DAYS = 3
+
+
+class _Failing(DelegatingStore):
+    """A folder that may end its caller at a delete of usage reports, or refuse their puts."""
+
+    ends = False
+    refuses = False
+
+    def delete(self, key: str) -> None:
+        if self.ends and key.startswith("usage/"):
+            raise RuntimeError("killed")
+        super().delete(key)
+
+    def put_if_absent(self, key: str, data: Data) -> PutOutcome:
+        if self.refuses and key.startswith("usage/"):
+            raise InvalidConfig(f"access denied. object={key}")
+        return super().put_if_absent(key, data)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> _Failing:
+    return _Failing(FileStore(str(tmp_path)))
+
+
+def with_reports(store: _Failing, clock: ManualClock) -> list[str]:
+    """Begin a log; return the keys of usage reports of a past day and, as the last, of today."""
+    Log(store, clock=clock).create_topic("t")
+    past, today = usage_day(clock.now_ms(), PAST_DAYS), usage_day(clock.now_ms())
+    keys = [usage_key(day, "ab" * 16, n) for day, n in ((past, 0), (past, 1), (today, 2))]
+    for key in keys:
+        report = UsageReport({"sparklog get": {("get", "t"): RequestCount(5, 50)}})
+        store.put(key, encode_usage(report))
+    return keys
+
+
+def beside(
+    store: _Failing, clock: ManualClock, job: RetainJob = JOB
+) -> tuple[dict[str, int], list[str]]:
+    records = run(orphans.publication_records(clock.now_ms()), store)
+    snapshots, wals = run(snapshot_records(), store), run(orphans.list_wals(), store)
+    log = Log(store, clock=clock)
+    return retained_beside(log, job, log.refresh(), records, snapshots, wals, clock)
+
+
+def usage_of(store: _Failing) -> list[str]:
+    return [info.key for info in store.list("usage/")]
+
+
+def test_usage_reports_of_past_days_become_a_sum(folder: _Failing, clock: ManualClock) -> None:
+    keys = with_reports(folder, clock)
+    sizes = sum(len(folder.get(key)) for key in keys[:2])
+    planned = beside(folder, clock, replace(JOB, dry_run=True))
+    assert usage_of(folder) == keys
+    done, problems = beside(folder, clock)
+    assert (done, problems) == planned
+    assert (done["deleted_objects"], done["deleted_bytes"]) == (2, sizes)
+    assert not problems
+    sum_key = usage_sum_key(usage_day(clock.now_ms(), PAST_DAYS))
+    assert usage_of(folder) == [sum_key, keys[2]]
+    summed = decode_usage(folder.get(sum_key), sum_key)
+    assert summed.reports == 2
+    assert summed.programs == {"sparklog get": {("get", "t"): RequestCount(10, 100)}}
+    report = json.loads(retain_report(JOB, (), done, problems, 1.0).to_json())
+    assert (report["summed_usage_days"], report["deleted_objects"]) == (1, 2)
+    assert beside(folder, clock)[0]["summed_usage_days"] == 0
+
+
+def test_run_for_a_topic_leaves_usage_reports_alone(folder: _Failing, clock: ManualClock) -> None:
+    keys = with_reports(folder, clock)
+    assert beside(folder, clock, replace(JOB, topics=("t",))) == ({}, [])
+    assert usage_of(folder) == keys
+
+
+def test_usage_reports_go_after_their_sum_also_if_killed(
+    folder: _Failing, clock: ManualClock
+) -> None:
+    keys = with_reports(folder, clock)
+    sum_key = usage_sum_key(usage_day(clock.now_ms(), PAST_DAYS))
+    folder.ends = True
+    with pytest.raises(RuntimeError, match="killed"):
+        beside(folder, clock)
+    assert sorted(usage_of(folder)) == sorted([sum_key, *keys])
+    stored = folder.get(sum_key)
+    folder.ends = False
+    done, problems = beside(folder, clock)
+    assert (done["deleted_objects"], done["summed_usage_days"], problems) == (2, 0, [])
+    assert folder.get(sum_key) == stored
+    assert usage_of(folder) == [sum_key, keys[2]]
+
+
+def test_damaged_usage_report_is_a_problem_of_the_run(folder: _Failing, clock: ManualClock) -> None:
+    keys = with_reports(folder, clock)
+    folder.put(keys[0], b"{}")
+    done, problems = beside(folder, clock)
+    assert [keys[0] in problem and "damaged" in problem for problem in problems] == [True]
+    assert done["summed_usage_days"] == 1
+    assert keys[0] not in usage_of(folder)
+
+
+def test_retention_without_rights_to_usage_does_the_rest(
+    folder: _Failing, clock: ManualClock
+) -> None:
+    keys = with_reports(folder, clock)
+    log = Log(folder, clock=clock)
+    gone = log.create_topic("gone")
+    log.delete_topic("gone")
+    late = topic_folder("gone", gone.topic_id) + "0/log/00000000000000000001.arrow"
+    folder.put(late, b"of a writer that had not heard of it")
+    folder.refuses = True
+    done, problems = beside(folder, clock)
+    assert (done["deleted_objects"], list(folder.list(late))) == (1, [])
+    assert done["summed_usage_days"] == 0
+    assert ["access denied" in problem for problem in problems] == [True]
+    assert usage_of(folder) == keys
