@@ -27,7 +27,7 @@ from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce, new_topic_
 from sparklog.core.errors import DataCorrupt, Unavailable, UnknownTopicOrPartition
 from sparklog.core.quotas import Quotas, entity_of
 from sparklog.core.types import Closeable, TimestampType
-from sparklog.log.effects import run
+from sparklog.log.effects import Program, Result, run
 from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, PartitionLayout, topic_of_key
 from sparklog.log.manifest.tombstone import deletable_objects, write_tombstone
 from sparklog.log.manifest.view import PartitionView
@@ -115,6 +115,10 @@ class Log(Closeable):
         """Return the requests of this process to the log's store so far."""
         counters: RequestCounters | None = getattr(self.store, "counters", None)
         return {} if counters is None else counters.snapshot()
+
+    def run_program(self, program: Program[Result]) -> Result:
+        """Run a program on the log's store, with several reads at a time. Raises as the program."""
+        return run(program, self.store, self._pool)
 
     def refresh(self, *, probing: bool = False) -> MetadataImage:
         """Return the current registry.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from sparklog.client.values import ConfigResource
@@ -19,10 +20,11 @@ from sparklog.console.bill import (
     requests_cost,
 )
 from sparklog.console.cluster_view import ClusterView
+from sparklog.console.program_usage import UsageReading
 from sparklog.console.resources import PAGE, BoundedValues, FieldSpec, PageResource, RowPage
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.config.topic import TOPIC_SETTINGS
-from sparklog.core.counters import NOTHING, RequestCount, add_to
+from sparklog.core.counters import NOTHING, RequestCount, Snapshot
 from sparklog.core.errors import InvalidRequest, SparklogError
 
 BILL_ROWS: Final = 50
@@ -32,10 +34,10 @@ FLUSH_MAX: Final = 86_400_000
 
 
 def show_bill(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
-    """Return the requests and the cost of each topic, the dearest first.
+    """Return the requests and the cost of each topic and program, the dearest first.
 
-    Cost: a page of each broker, the history of jobs, and the sizes and settings of one page of
-    topics.
+    Cost: a page of each broker, the history of jobs, new usage reports, and the sizes and settings
+    of one page of topics.
 
     Raises:
         InvalidRequest: the console has no counters.
@@ -49,10 +51,11 @@ def show_bill(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
     reading, prices = bill.reading(), bill.prices
     topics = view.topics()
     jobs, jobs_problem = _jobs(view)
-    all_counts = dict(reading.totals)
-    add_to(all_counts, jobs.totals)
-    totals, recent = _by_topic(all_counts, topics), _by_topic(reading.recent, topics)
-    of_jobs, jobs_month = _by_topic(jobs.totals, topics), _by_topic(jobs.month, topics)
+    usage = UsageReading() if view.usage is None else view.usage.reading()
+    totals = _by_topic(topics, reading.totals, jobs.totals, usage.totals)
+    recent = _by_topic(topics, reading.recent)
+    month = _by_topic(topics, jobs.month, usage.month)
+    of_jobs, of_programs = _by_topic(topics, jobs.totals), _by_topic(topics, usage.totals)
     names = sorted(totals, key=lambda name: (-requests_cost(prices, totals[name]), name))
     page = RowPage.of(len(names), values.whole("page"), BILL_ROWS)
     shown = names[page.first : page.first + BILL_ROWS]
@@ -62,7 +65,8 @@ def show_bill(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
     rows = [
         _row(
             name, TopicCounts(
-                totals[name], recent.get(name, {}), of_jobs.get(name, {}), jobs_month.get(name, {})
+                totals[name], recent.get(name, {}), of_jobs.get(name, {}),
+                of_programs.get(name, {}), month.get(name, {}),
             ),
             reading.seconds, prices, sizes.get(name), flush.get(name), other_ms,
         )
@@ -78,9 +82,42 @@ def show_bill(view: ClusterView, values: BoundedValues) -> dict[str, Any]:
             {"name": name, "problem": problem or None} for name, problem in reading.sources
         ],
         "jobs": {"runs": jobs.runs, "since": jobs.since_ms, "problem": jobs_problem},
+        "reports": None if view.usage is None else _reports(usage),
         "cost": requests_cost(prices, every),
         "requests": {kind: count.requests for kind, count in every.items()},
         "topics": rows,
+        "programs": _programs(usage, prices),
+    }
+
+
+def _reports(usage: UsageReading) -> dict[str, Any]:
+    """Return which usage reports the bill counts, and which it does not."""
+    return {
+        "count": usage.reports,
+        "since": usage.since,
+        "unread": usage.unread,
+        "ahead": usage.ahead,
+        "damaged": usage.damaged,
+        "damagedObjects": list(usage.damaged_names),
+        "problem": usage.problem or None,
+    }
+
+
+def _programs(usage: UsageReading, prices: PriceList) -> list[dict[str, Any]]:
+    """Return the requests of each program; a reading has a bounded number of them."""
+    costs = {name: requests_cost(prices, counts) for name, counts in usage.programs.items()}
+    return [
+        {"program": name, **_moved(usage.programs[name]), "cost": costs[name]}
+        for name in sorted(costs, key=lambda name: (-costs[name], name))
+    ]
+
+
+def _moved(counts: Mapping[str, RequestCount]) -> dict[str, Any]:
+    """Return requests by kind, and bytes."""
+    return {
+        "requests": {kind: counts.get(kind, NOTHING).requests for kind in KINDS},
+        "written": counts.get("put", NOTHING).bytes,
+        "read": counts.get("get", NOTHING).bytes,
     }
 
 
@@ -93,12 +130,10 @@ def _jobs(view: ClusterView) -> tuple[JobsReading, str | None]:
     return jobs_reading(runs, SYSTEM_CLOCK.now_ms()), None
 
 
-def _by_topic(
-    counts: Mapping[tuple[str, str], RequestCount], topics: Collection[str]
-) -> dict[str, dict[str, RequestCount]]:
-    """Return counts by topic and kind; hidden topics count as shared."""
+def _by_topic(topics: Collection[str], *parts: Snapshot) -> dict[str, dict[str, RequestCount]]:
+    """Return the sum of some counts by topic and kind; hidden topics count as shared."""
     found: dict[str, dict[str, RequestCount]] = {}
-    for (kind, label), count in counts.items():
+    for (kind, label), count in chain.from_iterable(part.items() for part in parts):
         own = found.setdefault(label if label in topics else SHARED, {})
         own[kind] = own.get(kind, NOTHING) + count
     return found
@@ -113,11 +148,13 @@ class TopicCounts:
     """The requests of one topic, by kind."""
 
     totals: Mapping[str, RequestCount]
-    """Those of jobs, too."""
+    """Those of jobs and programs, too."""
     recent: Mapping[str, RequestCount]
-    """Since the console first looked, without jobs."""
+    """Since the console first looked, without jobs and programs."""
     jobs: Mapping[str, RequestCount]
-    jobs_month: Mapping[str, RequestCount]
+    programs: Mapping[str, RequestCount]
+    month: Mapping[str, RequestCount]
+    """Of jobs and programs in the last month."""
 
 
 def _row(
@@ -131,13 +168,12 @@ def _row(
 ) -> dict[str, Any]:
     totals, recent = counts.totals, counts.recent
     cost = requests_cost(prices, totals)
-    jobs_cost = requests_cost(prices, counts.jobs)
     put_cost = prices.of_request("put") * totals.get("put", NOTHING).requests
     per_month = HOURS_PER_MONTH * 3600 / seconds if seconds > 0 else None
     monthly = None
     if per_month is not None:
         monthly = requests_cost(prices, recent) * per_month
-        monthly += requests_cost(prices, counts.jobs_month)
+        monthly += requests_cost(prices, counts.month)
     other = None
     puts = recent.get("put", NOTHING)
     if per_month is not None and monthly is not None and flush and other_ms is not None:
@@ -145,12 +181,13 @@ def _row(
         other = monthly - (puts.requests - left) * prices.of_request("put") * per_month
     return {
         "topic": name,
-        "requests": {kind: totals.get(kind, NOTHING).requests for kind in KINDS},
-        "written": totals.get("put", NOTHING).bytes,
-        "read": totals.get("get", NOTHING).bytes,
+        **_moved(totals),
         "cost": cost,
         "putPercent": round(100 * put_cost / cost) if cost else None,
-        "jobPercent": round(100 * jobs_cost / cost) if cost else None,
+        "jobPercent": round(100 * requests_cost(prices, counts.jobs) / cost) if cost else None,
+        "programPercent": (
+            round(100 * requests_cost(prices, counts.programs) / cost) if cost else None
+        ),
         "monthly": monthly,
         "bytes": size_bytes,
         "storage": None if size_bytes is None else size_bytes / GIB * prices.storage,
@@ -195,8 +232,8 @@ def _whole(text: str | None, name: str) -> int:
 
 PAGES: Final = (
     PageResource(
-        "/bill", "bill", "Show requests to the store and their price by topic.", "bill.html",
-        show_bill,
+        "/bill", "bill", "Show requests to the store and their price by topic and program.",
+        "bill.html", show_bill,
         (
             FieldSpec(
                 "flush", "compare with this flush.ms", "integer", least=1, most=FLUSH_MAX

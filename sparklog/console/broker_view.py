@@ -44,6 +44,7 @@ from sparklog.console.cluster_view import (
     milliseconds_of,
 )
 from sparklog.console.lag_history import LagHistory
+from sparklog.console.program_usage import ProgramUsage
 from sparklog.console.query_runs import QueryRuns
 from sparklog.console.share_state_reader import ShareStateReader
 from sparklog.console.stored_share_groups import StoredShareGroup
@@ -100,6 +101,7 @@ class BrokerView:
         """
         self.place = bootstrap
         self.bill = bill
+        self.usage: ProgramUsage | None = None
         self._settings = dict(settings)
         self._clock = clock
         self._idle: LifoQueue[Admin] = LifoQueue()

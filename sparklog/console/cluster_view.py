@@ -29,6 +29,7 @@ from sparklog.cluster.log import Log
 from sparklog.cluster.metadata.image import Topic
 from sparklog.console.bill import Bill
 from sparklog.console.lag_history import LagHistory
+from sparklog.console.program_usage import ProgramUsage
 from sparklog.console.query_runs import QueryRuns
 from sparklog.console.stored_share_groups import StoredShareGroup
 from sparklog.core.errors import SparklogError
@@ -94,6 +95,8 @@ class ClusterView(Protocol):
     """True if it can show what only brokers know: members, states and transactions."""
     bill: Bill | None
     """The requests to the store and their price; None if no counters are known."""
+    usage: ProgramUsage | None
+    """The requests that programs reported; None at brokers, which do not show them."""
     lags: LagHistory
     """The lags of the groups that pages show."""
     queries: QueryRuns

@@ -43,6 +43,7 @@ from sparklog.console.cluster_view import (
     lag_in_records,
 )
 from sparklog.console.lag_history import LagHistory
+from sparklog.console.program_usage import ProgramUsage
 from sparklog.console.query_runs import QueryRuns
 from sparklog.console.served_brokers import ServedBrokers
 from sparklog.console.share_state_reader import ShareStateReader
@@ -156,6 +157,7 @@ class RootView:
         self._schemas = SchemaRegistry(RootSchemaLog(self._log))
         counted = {"this console": self._log.requests, **(counters or {})}
         self.bill: Bill | None = Bill(prices or PriceList(), counted, clock, pages=pages)
+        self.usage: ProgramUsage | None = ProgramUsage(self._log, clock)
         self.lags = LagHistory(partial(lag_in_records, self), clock)
         # Stored records only, as on the pages of records: no broker has to run.
         self.queries = QueryRuns(

@@ -14,7 +14,12 @@ from starlette.testclient import TestClient
 from sparklog.cluster.log import Log, open_log
 from sparklog.cluster.named_snapshots import create_snapshot
 from sparklog.cluster.publication import StagedPartition, publish
+from sparklog.cluster.usage_reports import UsageReport, encode_usage, usage_day
 from sparklog.console.root_view import RootView
+from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.core.counters import RequestCount
+from sparklog.log.effects import create
+from sparklog.log.layout import usage_key
 from sparklog.log.schema import HEADERS
 from sparklog.registry.decisions import ParsedOf, RegistryDecision, SchemaCandidate, register
 from sparklog.registry.model.schema import read_content
@@ -43,7 +48,7 @@ def _registered(
 
 @pytest.fixture(scope="module")
 def filled_root(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A root with topics, a snapshot and two schemas."""
+    """A root with topics, a snapshot, two schemas and usage reports."""
     root = str(tmp_path_factory.mktemp("console"))
     with open_log(root) as log:
         log.create_topic("flights", 3, {"sparklog.key.index": "bloom"})
@@ -84,6 +89,11 @@ def filled_root(tmp_path_factory: pytest.TempPathFactory) -> str:
         staged = log.partition("written", 0).stage([pa.record_batch({"value": [b"v"]})])
         publish(log, "q1", 0, [StagedPartition("written", written.topic_id, 0, (staged,))])
         store_share_group(log, "g", "flights")
+        counts = {("get", "flights"): RequestCount(7, 700), ("put", ""): RequestCount(1, 0)}
+        report = UsageReport({"sparklog consume": counts, "<b>nightly</b> " + "x" * 80: counts})
+        today = usage_day(SYSTEM_CLOCK.now_ms())
+        for number, data in enumerate((encode_usage(report), b"damaged")):
+            log.run_program(create(usage_key(today, f"{number:032x}", 0), data))
         log.create_topic("dlq.flights", 1)
         configure_group(log, "g", {"errors.deadletterqueue.topic.name": "dlq.flights"})
         letter = [{"key": name, "value": text}

@@ -19,6 +19,7 @@ from sparklog.client.values import EARLIEST
 from sparklog.cluster.log import Log
 from sparklog.cluster.named_snapshots import create_snapshot, drop_snapshot, snapshot_records
 from sparklog.cluster.orphans import publication_records
+from sparklog.cluster.usage_reports import UsageReport, encode_usage, usage_day
 from sparklog.console.bill import (
     LOOK_EVERY_S,
     MONTH_MS,
@@ -44,7 +45,8 @@ from sparklog.core.counters import (
 )
 from sparklog.core.errors import InvalidConfig, Unavailable
 from sparklog.core.types import TopicPartition
-from sparklog.log.effects import run
+from sparklog.log.effects import create, run
+from sparklog.log.layout import usage_key
 from sparklog.spark.jobs.compact import CompactJob, compacted_by
 from sparklog.spark.jobs.retain import RetainJob, retained_by, retained_works
 from sparklog.spark.schedule.history import JobRun, write_history
@@ -115,7 +117,8 @@ def test_bill_of_brokers_agrees_with_their_counters() -> None:
             assert before * 0.99 <= billed <= after * 1.01
             (row,) = [one for one in found["topics"] if one["topic"] == "flights"]
             assert row["requests"]["put"] > 0
-            browser.page("/bill")
+            assert (found["reports"], found["programs"]) == (None, [])
+            assert "A console with <code>--root</code> shows them" in browser.page("/bill")
             traffic = browser.get("/overview")["traffic"]
             assert len(traffic["records"]["rates"]) == 3
             assert min(traffic["records"]["rates"]) > 0
@@ -275,6 +278,78 @@ def test_bill_has_the_requests_of_jobs_in_the_history(root_browser: Opens) -> No
     assert "2 runs of the history" in browser.page("/bill")
     assert browser.get("/jobs/runs/b")["requests"] == 1203
     assert "1,203" in browser.page("/jobs/runs/b")
+
+
+def test_bill_has_the_requests_that_programs_reported(root_browser: Opens) -> None:
+    browser = root_browser()
+    log = browser.log
+    assert log is not None
+    log.create_topic("orders", 1)
+    page = browser.page("/bill")
+    assert "or Spark application has reported its requests yet" in page
+    assert browser.get("/bill")["programs"] == []
+    nasty, now_ms = "<script>alert(1)</script>", SYSTEM_CLOCK.now_ms()
+    dear = {("put", "orders"): RequestCount(9000, 90), ("list", "gone"): RequestCount(50, 0)}
+    cheap = {("get", "orders"): RequestCount(1000, 4096), ("head", ""): RequestCount(1, 0)}
+    old, today = usage_day(now_ms, 40), usage_day(now_ms)
+    for number, (day, data) in enumerate(
+        (
+            (old, encode_usage(UsageReport({"sparklog get": cheap}))),
+            (today, encode_usage(UsageReport({"sparklog get": cheap, nasty: dear}))),
+            (today, b"damaged"),
+            (usage_day(now_ms, -9), b""),
+        )
+    ):
+        log.run_program(create(usage_key(day, f"{number:032x}", 0), data))
+    other = root_browser(str(log.store.url))
+    found = other.get("/bill")
+    reports = found["reports"]
+    bad = reports.pop("damagedObjects")
+    assert bad == [usage_key(today, f"{2:032x}", 0)]
+    assert reports == {
+        "count": 2, "since": old, "unread": 0, "ahead": 1, "damaged": 1, "problem": None
+    }  # fmt: skip
+    assert [one["program"] for one in found["programs"]] == [nasty, "sparklog get"]
+    (_, got) = found["programs"]
+    assert got["requests"] == {"put": 0, "list": 0, "get": 2000, "head": 2, "delete": 0}
+    assert got["read"] == 2 * 4096
+    assert got["cost"] == pytest.approx(2002 * 0.0004 / 1000)
+    (row,) = [one for one in found["topics"] if one["topic"] == "orders"]
+    assert (row["requests"]["put"], row["requests"]["get"]) == (9000, 2000)
+    assert (row["programPercent"], row["jobPercent"]) == (100, 0)
+    (shared,) = [one for one in found["topics"] if one["topic"] == ""]
+    assert shared["requests"]["list"] >= 50
+    page = other.page("/bill")
+    assert "2 reports of commands" in page
+    assert f"since {old} UTC" in page
+    assert f"1 damaged object does not count:</span> <code>{bad[0]}</code>" in page
+    assert "1 object has no day up to tomorrow" in page
+    assert nasty not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_month_goes_on_with_the_reports_of_the_last_days(root_browser: Opens) -> None:
+    browser = root_browser()
+    log = browser.log
+    assert log is not None
+    log.create_topic("orders", 1)
+    puts = {("put", "orders"): RequestCount(1000, 0)}
+    for number, days_ago in enumerate((40, 3)):
+        day = usage_day(SYSTEM_CLOCK.now_ms(), days_ago)
+        data = encode_usage(UsageReport({"nightly": puts}))
+        log.run_program(create(usage_key(day, f"{number:032x}", 0), data))
+    view = RootView(str(log.store.url))
+    clock = ManualClock()
+    view.bill = Bill(PriceList(), {}, clock)
+    with browser_of(view) as client:
+        other = Browser(client)
+        (first,) = other.get("/bill")["topics"]
+        assert first["monthly"] is None
+        clock.sleep_s(LOOK_EVERY_S)
+        (row,) = other.get("/bill")["topics"]
+    view.close()
+    assert row["cost"] == pytest.approx(2 * 1000 * 0.005 / 1000)
+    assert row["monthly"] == pytest.approx(row["cost"] / 2)
 
 
 def test_document_of_counts_has_the_busiest_topics_and_loses_none() -> None:
