@@ -3,10 +3,11 @@
 ACLs guard brokers and IAM guards the bucket. A process that reads or appends without a broker, such
 as a Spark job, needs rights in the bucket. The policy gives it those for the topics of its ACLs.
 
-A policy has fewer words than ACLs. If both differ, the policy grants less, with two exceptions.
+A policy has fewer words than ACLs. If both differ, the policy grants less, with three exceptions.
 A writer may read its topics, since S3 has one right for the footer and the records of an object.
 Each holder may list the names of all objects. S3 answers 403 instead of 404 for an absent object to
-a caller without that right, and sparklog needs the 404.
+a caller without that right, and sparklog needs the 404. Each sparklog may create usage reports, and
+read none, so that the console's bill has its requests.
 
 Source: the service authorization reference of Amazon S3; FORMAT.md 1 for the names of objects.
 """
@@ -26,6 +27,7 @@ from sparklog.log.layout import (
     FOLDER_NAME_MAX,
     METADATA_TOPIC_ID,
     TOPICS_PREFIX,
+    USAGE_PREFIX,
     topic_folder,
 )
 from sparklog.security.acls import (
@@ -256,9 +258,16 @@ class _StatementBuilder:
         """Allow what each reader or writer needs besides its topics."""
         folders = [topic_folder(METADATA_TOPIC, METADATA_TOPIC_ID)] if with_metadata else []
         read = list(folders)
+        # Readers that are not sparklog leave no reports, and need no metadata either.
+        written = [
+            *([COMMITS_PREFIX] if writes else []),
+            *([USAGE_PREFIX] if with_metadata else []),
+        ]
         if writes:
-            self._add("WriteCommits", "s3:PutObject", [self._root.arn(f"{COMMITS_PREFIX}*")])
-            read += [COMMITS_PREFIX, f"{PROBE_PREFIX}-"]
+            read.append(COMMITS_PREFIX)
+        if written:
+            self._add("WriteCommon", "s3:PutObject", [self._root.arn(f"{p}*") for p in written])
+            read.append(f"{PROBE_PREFIX}-")
         if read:
             self._add("ReadCommon", "s3:GetObject", [self._root.arn(f"{one}*") for one in read])
         listed = [self._root.key(f"{one}*") for one in (*self.resources, *folders)]

@@ -16,12 +16,18 @@ from threading import Event, Lock, Thread
 from typing import Final
 
 from sparklog.cluster.log import Log
-from sparklog.cluster.usage_reports import UsageReport, encode_usage, program_name, usage_day
+from sparklog.cluster.usage_reports import (
+    UsageReport,
+    encode_usage,
+    program_name,
+    put_report,
+    usage_day,
+)
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.counters import RequestCount, Snapshot, add_to, diff
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
 from sparklog.core.errors import SparklogError
-from sparklog.log.effects import create, run
+from sparklog.log.effects import run
 from sparklog.log.layout import usage_key
 
 TICK_S: Final = 15.0
@@ -81,7 +87,7 @@ class UsageReporter:
             if self._pending is None:
                 return
             key, data, counted = self._pending
-            run(create(key, data), self._log.store)
+            run(put_report(key, data), self._log.store)
             self._pending, self._reported = None, counted
             self._sequence += 1
 

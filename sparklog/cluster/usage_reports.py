@@ -28,7 +28,7 @@ from sparklog.core.counters import (
     from_document,
     to_document,
 )
-from sparklog.core.errors import DataCorrupt
+from sparklog.core.errors import DataCorrupt, OutcomeUnknown
 from sparklog.log.checked_json import decode_checked, encode_checked
 from sparklog.log.effects import Program, Range, get, get_many, list_after, put
 from sparklog.log.layout import USAGE_PREFIX, usage_day_prefix, usage_of_key, usage_sum_key
@@ -47,6 +47,7 @@ OPEN_DAYS: Final = 2
 KEPT_DAYS: Final = 180
 """Sums of earlier days are deleted, as the history of jobs is."""
 READ_AT_ONCE: Final = 64
+PUT_TRIES_MAX: Final = 3
 KINDS: Final = frozenset({"get", "put", "list", "delete", "head"})
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{0,249}")
 
@@ -129,6 +130,20 @@ def _requests(counts: Snapshot) -> int:
 def usage_day(now_ms: int, days_ago: int = 0) -> str:
     """Return the day of a time in UTC, or one before it, such as `2026-11-29`."""
     return (datetime.fromtimestamp(now_ms / 1000, UTC) - timedelta(days_ago)).date().isoformat()
+
+
+def put_report(key: str, data: bytes) -> Program[None]:
+    """Create a report. An object under its name is this report, from an earlier put.
+
+    So a process needs no right to read reports.
+
+    Raises:
+        OutcomeUnknown: the store may have the report or not. The same call may be made again.
+    """
+    for _ in range(PUT_TRIES_MAX):
+        if (yield from put(key, data)) is not PutOutcome.UNKNOWN:
+            return
+    raise OutcomeUnknown(f"the store does not tell whether it has the report. object={key}")
 
 
 def read_usage(keys: Iterable[str]) -> Program[list[tuple[str, UsageReport | DataCorrupt]]]:

@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from sparklog.client.admin import Admin
 from sparklog.cluster.log import open_log
 from sparklog.cluster.named_snapshots import create_snapshot
+from sparklog.cluster.usage_reporter import UsageReporter
 from sparklog.core.shipped_files import shipped_folder
 from sparklog.store.probe import PROBE_PREFIX
 from tests.harness.broker_processes import BrokerProcesses
@@ -151,6 +152,7 @@ def _write_objects_of_several_kinds(
         log.create_topic("direct", 1)
         log.partition("direct", 0).append([pa.record_batch({"value": [b"y"]})])
         create_snapshot(log, "s", ["direct"])
+        UsageReporter(log, "test").report()
 
 
 def _check_policy(proxy: FaultProxy) -> None:
@@ -170,5 +172,6 @@ def _check_policy(proxy: FaultProxy) -> None:
     objects = [(path, creates) for path, creates in proxy.puts if is_of_log(path)]
     folders = {unquote(path).split("/")[-2] for path, _ in objects}
     assert {"log", "pinned", "snapshots"} <= folders, "the run writes objects of several kinds"
+    assert any("/some/log/usage/" in path for path, _ in objects)
     assert [path for path, creates in objects if not creates and is_covered(path)] == []
     assert [path for path, creates in objects if creates and not is_covered(path)] == []

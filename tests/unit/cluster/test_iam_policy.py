@@ -11,12 +11,17 @@ import pytest
 from sparklog.cluster.iam_policy import BucketRoot, bucket_root, iam_policy
 from sparklog.cluster.log import Log
 from sparklog.cluster.publication import StagedPartition, publish
+from sparklog.cluster.usage_reporter import UsageReporter
+from sparklog.cluster.usage_reports import usage_listing
 from sparklog.core.errors import InvalidConfig, ResourceNotFound
 from sparklog.core.topic_names import AUDIT_TOPIC
-from sparklog.log.layout import TOPICS_PREFIX
+from sparklog.log.effects import run
+from sparklog.log.layout import TOPICS_PREFIX, topic_of_key, usage_key
 from sparklog.security.acls import checked_binding
 from sparklog.security.principal import parse_principal
 from sparklog.store.memory import MemoryStore
+from sparklog.store.metered import MeteredStore
+from sparklog.store.probe import result_key
 from tests.harness.iam import GuardedStore, is_allowed
 
 ROOT = BucketRoot("bucket", "some/log")
@@ -109,6 +114,32 @@ def test_writer_appends_to_its_topic_and_nothing_else(log: Log) -> None:
         with pytest.raises(InvalidConfig, match="PutObject"):
             writer.create_acls([checked_binding(2, "payments", 3, "User:etl", "*", 3, 3)])
     assert not may(log, PUT, "orders", "manifest/00000000000000000001.arrow")
+
+
+@pytest.mark.parametrize("operation", [READ, WRITE])
+def test_holder_creates_usage_reports_and_reads_none(log: Log, operation: int) -> None:
+    allow(log, "orders", operation)
+    guarded = GuardedStore(log.store, policy(log), ROOT)
+    with Log(MeteredStore(guarded, label_of=topic_of_key)) as holder:
+        assert records(holder, "orders") == 2
+        UsageReporter(holder, "test").report()
+    (report,) = run(usage_listing(""), log.store)
+    with pytest.raises(InvalidConfig, match=r"GetObject.*/usage/"):
+        guarded.get(report.key)
+    with pytest.raises(InvalidConfig, match=r"DeleteObject.*/usage/"):
+        guarded.delete(report.key)
+    # A process asks before its first put if the store has passed the race.
+    assert is_allowed(policy(log), GET, ROOT.arn(result_key("https://s3 s3://bucket")))
+
+
+def test_other_arrow_readers_create_no_usage_reports(log: Log) -> None:
+    report = ROOT.arn(usage_key("2026-11-29", "ab" * 16, 0))
+    allow(log, "orders", READ)
+    assert is_allowed(policy(log), PUT, report)
+    assert PUT not in str(policy(log, with_metadata=False))
+    allow(log, "orders", WRITE)
+    assert not is_allowed(policy(log, with_metadata=False), PUT, report)
+    assert is_allowed(policy(log, with_metadata=False), PUT, ROOT.arn("commits/q/0.json"))
 
 
 def test_prefix_holds_for_topics_that_come_later(log: Log) -> None:

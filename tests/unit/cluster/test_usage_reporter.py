@@ -10,7 +10,12 @@ from sparklog.cluster.usage_reports import UsageReport, read_usage, sum_of, usag
 from sparklog.core.clock import ManualClock
 from sparklog.core.counters import RequestCount, by_kind
 from sparklog.core.entropy import SeededEntropy
-from sparklog.core.errors import Unavailable, UnknownTopicOrPartition
+from sparklog.core.errors import (
+    InvalidConfig,
+    OutcomeUnknown,
+    Unavailable,
+    UnknownTopicOrPartition,
+)
 from sparklog.log.effects import run
 from sparklog.log.layout import topic_of_key
 from sparklog.store.base import Data, ObjectStore, PutOutcome
@@ -24,6 +29,10 @@ class _Refusing(DelegatingStore):
 
     refuses = False
     loses = False
+    unclear = 0
+    """Number of puts that happen, and whose outcome is unknown."""
+    hides = False
+    """Refuses to read reports."""
 
     def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         if key.startswith("usage/") and self.refuses:
@@ -31,7 +40,15 @@ class _Refusing(DelegatingStore):
         outcome = super().put_if_absent(key, data)
         if key.startswith("usage/") and self.loses:
             raise Unavailable("the answer was lost")
+        if key.startswith("usage/") and self.unclear:
+            self.unclear -= 1
+            return PutOutcome.UNKNOWN
         return outcome
+
+    def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
+        if key.startswith("usage/") and self.hides:
+            raise InvalidConfig("no rights here")
+        return super().get(key, start, end)
 
 
 @pytest.fixture
@@ -97,6 +114,26 @@ def test_refused_report_is_tried_again_under_its_name(
     reporter.report()  # what came since
     assert reported(store).reports == 2
     # The puts that were refused or repeated count as well: the store had them.
+    assert requests(reported(store)) == counted(log)
+
+
+def test_reporter_needs_no_right_to_read_reports(
+    log: Log, store: _Refusing, clock: ManualClock
+) -> None:
+    reporter = reporter_of(log, clock)
+    log.create_topic("t")
+    store.hides = True
+    store.unclear = 2
+    reporter.report()
+    store.unclear = 4
+    log.refresh()
+    with pytest.raises(OutcomeUnknown, match="object=usage/"):
+        reporter.report()
+    log.refresh()
+    reporter.report()
+    reporter.report()  # what came since
+    store.hides = False
+    assert reported(store).reports == 3
     assert requests(reported(store)) == counted(log)
 
 
