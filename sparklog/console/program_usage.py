@@ -17,6 +17,7 @@ from typing import Final
 
 from sparklog.cluster.log import Log
 from sparklog.cluster.usage_reports import (
+    BYTES_MAX,
     KEPT_DAYS,
     LABELS_MAX,
     OPEN_DAYS,
@@ -40,9 +41,14 @@ from sparklog.core.counters import (
 )
 from sparklog.core.errors import DataCorrupt, SparklogError
 from sparklog.log.layout import usage_of_key
+from sparklog.store.base import ObjectInfo
 
 READS_MAX: Final = 5000
 """Objects that one look gets; the next one gets the others."""
+LOOK_BYTES_MAX: Final = 32 << 20
+"""Of these objects. The sums of half a year of many programs and topics have more."""
+BYTES_AT_ONCE: Final = 4 << 20
+"""Of objects that are in memory at the same time; as values they take about ten times as much."""
 NAMES_MAX: Final = 200_000
 """Names of read reports that the memory holds; it reads no more reports of days without a sum."""
 SETTLED_DAYS: Final = OPEN_DAYS + 1
@@ -151,13 +157,13 @@ class ProgramUsage:
             return self._sums()
 
     def _look(self) -> None:
-        """Read what is new, sums and newer days first."""
+        """Read what is new, newer days first."""
         now_ms = self._clock.now_ms()
         kept, last = usage_day(now_ms, KEPT_DAYS), usage_day(now_ms, -1)
         for day in [day for day in self._days if day < kept]:
             del self._days[day]
-        sums: list[str] = []
-        reports: dict[str, list[str]] = {}
+        sums: list[ObjectInfo] = []
+        reports: dict[str, list[ObjectInfo]] = {}
         self._ahead = 0
         for info in self._log.run_program(usage_listing(max(kept, self._since))):
             day, is_sum = _day_of(info.key)
@@ -167,27 +173,30 @@ class ProgramUsage:
             elif is_sum:
                 reports.pop(day, None)
                 if known is None or not known.is_sum:
-                    sums.append(info.key)
+                    sums.append(info)
             elif known is None or not (known.is_sum or info.key in known.names):
-                reports.setdefault(day, []).append(info.key)
+                reports.setdefault(day, []).append(info)
         # A day's sum is listed after its reports, so none of these days has one.
-        newest_first = [key for _, keys in sorted(reports.items(), reverse=True) for key in keys]
+        new = [one for day in sorted(reports, reverse=True) for one in reports[day]]
         room = max(0, NAMES_MAX - sum(len(day.names) for day in self._days.values()))
-        self._unread = len(sums) + len(newest_first)
-        self._read([*sums, *newest_first[:room]][: self._reads_max])
+        self._unread = len(sums) + len(new)
+        # Keys begin with the day.
+        wanted = sorted([*sums, *new[:room]], key=lambda one: one.key, reverse=True)
+        self._read(_leading(wanted, self._reads_max, LOOK_BYTES_MAX))
         settled = usage_day(now_ms, SETTLED_DAYS)
-        unread = [day for day, keys in reports.items() if not self._has_read(day, keys)]
-        unread += [day for day, _ in map(_day_of, sums) if not self._has_sum(day)]
+        unread = [day for day, infos in reports.items() if not self._has_read(day, infos)]
+        unread += [day for day, _ in (_day_of(one.key) for one in sums) if not self._has_sum(day)]
         # Names of earlier days are gone, so their reports must not be listed again.
         self._since = max(self._since, min([settled, *unread]))
         for day, known in self._days.items():
             if day < self._since:
                 known.names = set()
 
-    def _read(self, keys: list[str]) -> None:
-        for first in range(0, len(keys), READ_AT_ONCE):
-            some = keys[first : first + READ_AT_ONCE]
-            found = self._log.run_program(read_usage(some))
+    def _read(self, infos: Sequence[ObjectInfo]) -> None:
+        while infos:
+            some = _leading(infos, READ_AT_ONCE, BYTES_AT_ONCE)
+            infos = infos[len(some) :]
+            found = self._log.run_program(read_usage(one.key for one in some))
             whole: dict[str, list[UsageReport]] = {}
             for key, one in found:
                 day, is_sum = _day_of(key)
@@ -204,9 +213,9 @@ class ProgramUsage:
                 self._days[day].add(reports)
             self._unread -= len(some)
 
-    def _has_read(self, day: str, keys: Iterable[str]) -> bool:
+    def _has_read(self, day: str, infos: Iterable[ObjectInfo]) -> bool:
         known = self._days.get(day)
-        return known is not None and known.names.issuperset(keys)
+        return known is not None and known.names.issuperset(one.key for one in infos)
 
     def _has_sum(self, day: str) -> bool:
         known = self._days.get(day)
@@ -235,6 +244,16 @@ class ProgramUsage:
             tuple(names[:DAMAGED_SHOWN]),
             self._problem,
         )
+
+
+def _leading(infos: Sequence[ObjectInfo], objects_max: int, bytes_max: int) -> Sequence[ObjectInfo]:
+    """Return the first objects within both bounds, and at least one if there is one."""
+    size_bytes = 0
+    for number, info in enumerate(infos[:objects_max]):
+        size_bytes += min(info.size_bytes, BYTES_MAX + 1)
+        if number and size_bytes > bytes_max:
+            return infos[:number]
+    return infos[:objects_max]
 
 
 def _day_of(key: str) -> tuple[str, bool]:

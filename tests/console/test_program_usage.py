@@ -157,14 +157,31 @@ def test_a_look_reads_a_bounded_number_of_reports() -> None:
         usage.add(1, days_ago)
     usage.put_sum(7, 2, 20)
     first = usage.look()
-    assert (gets(first), first.unread) == (9, 4), "sums and new days first"
+    assert (gets(first), first.unread) == (3, 4), "newer days first"
     usage.add(1)
     second = usage.look()
-    assert (gets(second), second.unread, second.since) == (12, 2, usage.day(20))
+    assert (gets(second), second.unread, second.since) == (6, 2, usage.day(10))
     third = usage.look()
     assert (gets(third), third.unread) == (14, 0)
     assert third == usage.new_reader().reading()
     usage.log.close()
+
+
+def test_a_look_reads_a_bounded_number_of_bytes(
+    usage: Usage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = len(encode_usage(UsageReport({"x": {("get", "orders"): RequestCount(1, 10)}})))
+    monkeypatch.setattr(program_usage, "LOOK_BYTES_MAX", 7 * size)
+    monkeypatch.setattr(program_usage, "BYTES_AT_ONCE", 2 * size)
+    for _ in range(10):
+        usage.add(1, program="x")
+    large = usage.put(usage.new_key(usage.day()), b" " * (BYTES_MAX + 1))
+    first = usage.look()
+    assert (gets(first), first.unread, first.damaged_names) == (0, 10, (large,))
+    second = usage.look()
+    assert (gets(second), second.unread) == (7, 3)
+    last = usage.look()
+    assert (gets(last), last.unread) == (10, 0)
 
 
 def test_names_of_reports_have_a_bound(usage: Usage, monkeypatch: pytest.MonkeyPatch) -> None:
