@@ -3,6 +3,10 @@
 The programs that guess share the machine with the brokers and the load. So each load also runs
 beside the same guesses at a bare server, which rejects them without a check. The difference is what
 brokers do to their clients for wrong logins.
+
+The steady load must stay within twice its p99 alone. Its first seconds are those of a JVM that
+compiles itself, and their p99 differs threefold between rounds without a guess. So the whole load
+is compared with the one beside the bare server, in the same round.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ FIRST_S = 3
 """The load's first seconds, in which its JVM compiles, are not part of the steady figures."""
 ROUNDS_MIN = 3
 """The p99 of one round is the length of its longest pause, as a rule."""
-TIMES_ALONE = 2.0
+TIMES_MAX = 2.0
 STORMS = (
     ("SCRAM-SHA-512", "CLEAR"),
     (PLAIN, "CLEAR"),
@@ -144,10 +148,14 @@ class _Storm:
         add("p99 of a load beside a bare server", "ms", bare.whole.p99_ms)
         add("p99 of a steady load", "ms", loaded.steady.p99_ms)
         add("p99 of a steady load beside a bare server", "ms", bare.steady.p99_ms)
-        target = (CostAtMost(TIMES_ALONE, "x"),)
-        for than, peer in (("alone", alone), ("beside a bare server", bare)):
-            times = Measure(f"p99 of a load, times {than}, {kind}", "x", target, GROUP)
-            results.add(times, side.name, loaded.whole.p99_ms / peer.whole.p99_ms, number)
+        add("p99 of a load, times alone", "x", loaded.whole.p99_ms / alone.whole.p99_ms)
+        aims = {
+            "steady load, times alone": loaded.steady.p99_ms / alone.steady.p99_ms,
+            "load, times beside a bare server": loaded.whole.p99_ms / bare.whole.p99_ms,
+        }
+        for name, times in aims.items():
+            aim = Measure(f"p99 of a {name}, {kind}", "x", (CostAtMost(TIMES_MAX, "x"),), GROUP)
+            results.add(aim, side.name, times, number)
         add("logins rejected", "1/s", tries[REJECTED] / self._seconds)
         add("logins without an answer", "1/s", tries[UNANSWERED] / self._seconds)
         add("logins that did not end", "logins",
