@@ -8,12 +8,17 @@ import sys
 
 from sparklog.spark.jobs.compact import compact, parse_compact
 from sparklog.spark.jobs.job import run_job
+from sparklog.spark.jobs.usage import reported
 from sparklog.spark.schedule.metrics_file import write_metrics_file
+
+PROGRAM = "sparklog compact"
 
 
 def main() -> int:
     """Run the job and return its exit code."""
-    return run_job("sparklog compact", parse_compact, compact, write_metrics=write_metrics_file)
+    return run_job(
+        PROGRAM, parse_compact, reported(PROGRAM, compact), write_metrics=write_metrics_file
+    )
 
 
 if __name__ == "__main__":

@@ -5,18 +5,20 @@ spark-submit jobs/materialize.py --help
 """
 
 import sys
+from functools import partial
 
 from sparklog.spark.jobs.job import run_job
 from sparklog.spark.materialize.arguments import parse_materialize
 from sparklog.spark.materialize.job import materialize
 from sparklog.spark.schedule.metrics_file import write_metrics_file
 
+PROGRAM = "sparklog materialize"
+
 
 def main() -> int:
     """Run the job and return its exit code."""
-    return run_job(
-        "sparklog materialize", parse_materialize, materialize, write_metrics=write_metrics_file
-    )
+    body = partial(materialize, program=PROGRAM)
+    return run_job(PROGRAM, parse_materialize, body, write_metrics=write_metrics_file)
 
 
 if __name__ == "__main__":

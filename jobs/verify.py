@@ -7,13 +7,18 @@ spark-submit jobs/verify.py --help
 import sys
 
 from sparklog.spark.jobs.job import run_job
+from sparklog.spark.jobs.usage import reported
 from sparklog.spark.jobs.verify import parse_verify, verify
 from sparklog.spark.schedule.metrics_file import write_metrics_file
+
+PROGRAM = "sparklog verify"
 
 
 def main() -> int:
     """Run the job and return its exit code."""
-    return run_job("sparklog verify", parse_verify, verify, write_metrics=write_metrics_file)
+    return run_job(
+        PROGRAM, parse_verify, reported(PROGRAM, verify), write_metrics=write_metrics_file
+    )
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ class CommandParser(argparse.ArgumentParser):
             allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        self.set_defaults(program=self.prog)
 
     def error(self, message: str) -> NoReturn:
         """Print the usage error in one line, and stop with exit code 2."""

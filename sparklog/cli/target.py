@@ -22,6 +22,7 @@ from sparklog.cli.arguments import Arguments, CommandParser, UsageError
 from sparklog.cli.output import say
 from sparklog.cluster.log import Log
 from sparklog.cluster.metadata.image import Topic
+from sparklog.cluster.usage_reporter import reported_usage
 from sparklog.core.errors import SparklogError
 from sparklog.core.quotas import Quotas
 from sparklog.core.types import TopicPartition
@@ -283,9 +284,16 @@ def bootstrap_of(args: Arguments) -> str | None:
     return bootstrap
 
 
+def program_of(args: Arguments) -> str:
+    """Return the command's name, such as `sparklog topics`."""
+    return getattr(args, "program", "sparklog")
+
+
 @contextmanager
 def opened_log(args: Arguments) -> Iterator[Log]:
     """Open the log under the root that the options name, and close it afterwards.
+
+    The command's requests are on the bill, see `usage_reports`.
 
     Raises:
         UsageError: no root. InvalidConfig: not a root. Unavailable: the store does not respond.
@@ -296,7 +304,7 @@ def opened_log(args: Arguments) -> Iterator[Log]:
         if hasattr(args, "bootstrap_server"):
             where = f"give --root URL (or set {ROOT_VARIABLE}) or --bootstrap-server HOST:PORT"
         raise UsageError(f"which log? {where}")
-    with Log(opened_store(root)) as log:
+    with Log(opened_store(root)) as log, reported_usage(log, program_of(args)):
         yield log
 
 

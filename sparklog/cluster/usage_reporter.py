@@ -1,8 +1,8 @@
-"""UsageReporter: leaves reports of what this process requested of a log's store.
+"""UsageReporter: leaves reports of a process's requests to the store of a log.
 
-A report costs one put. A process reports at its end, and after 45 seconds without requests. While
-it works it reports after 15 seconds, then after twice as long, up to a quarter of an hour. So the
-bill lacks at most the last quarter of an hour of a process that is killed.
+A report costs one put. A process reports at its end. While it works, it reports ever less often,
+down to four times an hour, and at most every 45 seconds when it pauses. So the bill lacks at most
+the last quarter of an hour of a process that is killed.
 
 A process that may create nothing under `usage/` is not on the bill. Its work goes on.
 """
@@ -30,10 +30,12 @@ from sparklog.core.errors import SparklogError
 from sparklog.log.effects import run
 from sparklog.log.layout import usage_key
 
-TICK_S: Final = 15.0
-IDLE_TICKS: Final = 3
-"""Spark ends a Python worker that was idle for a minute, and gives it no time for a report."""
+FIRST_S: Final = 15.0
+"""A process reports first after this time, and then after twice as long each time."""
+PAUSE_S: Final = 45.0
 INTERVAL_MAX_S: Final = 900.0
+TICKS: Final = 3
+"""Looks at the counts in the first interval. A process pauses if two looks show the same counts."""
 END_WAIT_S: Final = 5.0
 """A process waits this long for its last report."""
 
@@ -48,6 +50,7 @@ class UsageReporter:
         log: Log,
         program: str,
         *,
+        first_s: float = FIRST_S,
         clock: Clock = SYSTEM_CLOCK,
         entropy: Entropy = SYSTEM_ENTROPY,
     ) -> None:
@@ -56,11 +59,13 @@ class UsageReporter:
         Args:
             log: whose requests count.
             program: its name on the bill.
+            first_s: seconds until the first report, if the process lives that long.
             clock: for the day of a report.
             entropy: for the names of reports.
         """
         self._log = log
         self._program = program_name(program)
+        self._first_s = first_s
         self._clock = clock
         self._nonce = new_nonce(entropy)
         self._sequence = 0
@@ -82,7 +87,8 @@ class UsageReporter:
                 the same report again.
         """
         with self._lock:
-            if self._pending is None:
+            if self._pending is None and self._unreported() and _has_log(self._log.requests()):
+                self._log.store.check_puts()  # its requests are in the report then
                 self._pending = self._next()
             if self._pending is None:
                 return
@@ -104,7 +110,7 @@ class UsageReporter:
     def _next(self) -> tuple[str, bytes, Snapshot] | None:
         now = self._log.requests()
         found = dict(diff(self._reported, now))
-        if not _requests(found):
+        if not _requests(found) or not _has_log(now):
             return None
         own: Snapshot = {("put", ""): RequestCount(1, 0)}
         counted = dict(now)
@@ -129,20 +135,28 @@ class UsageReporter:
             )
 
     def _keep(self) -> None:
-        interval_s, waited_s, idle, last = TICK_S, 0.0, 0, 0
-        while not self._ended.wait(TICK_S):
-            waited_s += TICK_S
+        tick_s = self._first_s / TICKS
+        interval_s, waited_s, last = self._first_s, 0.0, 0
+        while not self._ended.wait(tick_s):
+            waited_s += tick_s
             count = self._unreported()
-            idle = idle + 1 if count == last else 0
-            if count and (idle >= IDLE_TICKS or waited_s >= interval_s):
+            pauses = count == last and waited_s >= min(interval_s, PAUSE_S)
+            if count and (pauses or waited_s >= interval_s):
                 self._try()
-                interval_s, waited_s, idle = min(2 * interval_s, INTERVAL_MAX_S), 0.0, 0
+                interval_s, waited_s = min(2 * interval_s, INTERVAL_MAX_S), 0.0
                 count = self._unreported()
             last = count
 
 
 def _requests(counts: Snapshot) -> int:
     return sum(count.requests for count in counts.values())
+
+
+def _has_log(counts: Snapshot) -> bool:
+    """Return False if nothing was found under the root: it may be a mistyped one."""
+    return any(
+        kind == "put" or (kind == "get" and count.bytes) for (kind, _), count in counts.items()
+    )
 
 
 @contextmanager
@@ -154,3 +168,18 @@ def reported_usage(log: Log, program: str) -> Iterator[None]:
         yield
     finally:
         reporter.end()
+
+
+def leave_report(log: Log, program: str, counts: Snapshot) -> None:
+    """Report requests that others counted, such as the tasks of a job.
+
+    Raises:
+        SparklogError: the store refuses the report, or does not respond.
+    """
+    log.store.check_puts()
+    found = dict(counts)
+    add_to(found, log.requests())
+    add_to(found, {("put", ""): RequestCount(1, 0)})
+    day, program = usage_day(SYSTEM_CLOCK.now_ms()), program_name(program)
+    key = usage_key(day, new_nonce(SYSTEM_ENTROPY), 0)
+    run(put_report(key, encode_usage(UsageReport({program: found}))), log.store)

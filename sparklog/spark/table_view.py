@@ -21,9 +21,11 @@ from pyspark.sql.types import StructType
 from pyspark.sql.window import Window
 
 from sparklog.cluster.log import open_log
+from sparklog.cluster.usage_reporter import reported_usage
 from sparklog.core.errors import InvalidRequest
 from sparklog.spark.access.log_options import parse_root
 from sparklog.spark.access.sql_names import quoted, spare_name
+from sparklog.spark.access.worker_usage import SPARK_QUERY
 from sparklog.spark.materialize.commit import UPSERT, TableCommit, check_origin, next_starts
 from sparklog.spark.materialize.rows import BAD, classified, dead_column, table_rows
 from sparklog.spark.materialize.schema import DATE_COLUMN, value_fields
@@ -90,6 +92,7 @@ def join_table_and_log(
     origin = commit.origin
     with (
         open_log(place) as log,
+        reported_usage(log, SPARK_QUERY),
         MaterializedTopic(log, place, origin.topic, origin.isolation, dict(options or {})) as topic,
     ):
         topic_id, held = topic.held()

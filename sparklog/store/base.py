@@ -218,6 +218,13 @@ class ObjectStore(ABC):
         """
         self.delete(key)
 
+    def check_puts(self) -> None:  # noqa: B027 - most stores need no check
+        """Check that one of several writers can create a key; else the first put checks it.
+
+        Raises:
+            InvalidConfig: several succeed. Unavailable: the store does not answer.
+        """
+
     def tidy(self, prefix: str) -> None:  # noqa: B027 - most stores leave nothing
         """Delete old temporary files of killed processes; never an object.
 

@@ -47,6 +47,10 @@ class DelegatingStore(ObjectStore):
         """See `ObjectStore.retire`."""
         self._store.retire(key)
 
+    def check_puts(self) -> None:
+        """See `ObjectStore.check_puts`."""
+        self._store.check_puts()
+
     def tidy(self, prefix: str) -> None:
         """See `ObjectStore.tidy`."""
         self._store.tidy(prefix)

@@ -93,7 +93,7 @@ class ProbingStore(DelegatingStore):
         Raises:
             InvalidConfig: the store lets two writers create one key.
         """
-        self._probe()
+        self.check_puts()
         return self._store.put_if_absent(key, data)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
@@ -101,7 +101,8 @@ class ProbingStore(DelegatingStore):
         found = self._store.list(prefix, start_after)
         return (info for info in found if not info.key.startswith(PROBE_PREFIX))
 
-    def _probe(self) -> None:
+    def check_puts(self) -> None:
+        """See `ObjectStore.check_puts`."""
         if self._identity in _PROBED.get():
             return
         with _PROBING.get():

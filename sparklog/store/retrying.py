@@ -98,6 +98,10 @@ class RetryingStore(DelegatingStore):
         """See `ObjectStore.put`."""
         self._again("put", key, lambda: self._store.put(key, data))
 
+    def check_puts(self) -> None:
+        """See `ObjectStore.check_puts`."""
+        self._again("put", "", self._store.check_puts)
+
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         """See `ObjectStore.list`. After a page that failed it goes on behind the last key."""
         patience = self._patience("list", prefix)

@@ -64,10 +64,11 @@ def run(args: Arguments, output: Output) -> int:
     except InvalidRequest as error:
         raise UsageError(str(error)) from None
     pages = MetricsPages()
+    console = None if args.console_port is None else pages
     with _console(args.console_port, job, pages) as url:
         if url is not None:
             say(f"The console is at {url}")
-        return run_job("sparklog serve", lambda _: job, serve_with(run_broker, pages), [])
+        return run_job("sparklog serve", lambda _: job, serve_with(run_broker, console), [])
 
 
 def _console(

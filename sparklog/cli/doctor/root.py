@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,7 @@ from sparklog.client.connections import BrokerConnections
 from sparklog.client.security import SecuritySettings
 from sparklog.cluster.log import Log
 from sparklog.cluster.metadata.image import Broker
+from sparklog.cluster.usage_reporter import reported_usage
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.entropy import SYSTEM_ENTROPY
 from sparklog.core.errors import InvalidConfig, SparklogError
@@ -72,12 +74,15 @@ def root(
             yield ok("log", f"{parts.path} does not exist yet: the first append creates it")
             store.close()
             return
-    with Log(store) as log:
+    with ExitStack() as stack:
+        log = stack.enter_context(Log(store))
         try:
-            log.refresh()
+            image = log.refresh()
         except SparklogError as error:
             yield failure("log", f"the metadata cannot be read: {error}")
             return
+        if image.end_offset:  # else there is no log yet, and nothing of it should be left here
+            stack.enter_context(reported_usage(log, "sparklog doctor"))
         try:
             race(store, PROBE_PREFIX, SYSTEM_CLOCK, SYSTEM_ENTROPY)
         except SparklogError as error:

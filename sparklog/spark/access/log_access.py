@@ -7,17 +7,21 @@ the next task too. A forked child starts afresh: threads and connections do not 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from threading import Lock
 
 from sparklog.cluster.log import Log, open_log
 from sparklog.spark.access.request_files import FOLDER_VARIABLE, RequestFile, RequestsByRoot
+from sparklog.spark.access.worker_usage import WorkerUsage, is_python_worker
 
 _lock = Lock()
 _logs: dict[tuple[int, str], Log] = {}
 _job_logs: dict[tuple[int, str], Log] = {}
 _files: dict[int, RequestFile] = {}
 """By process id: the file with the requests of `_logs`."""
+_usage: dict[int, WorkerUsage] = {}
+"""By process id: the usage reports of `_logs`."""
 
 
 def shared_log(root: str) -> Log:
@@ -27,8 +31,9 @@ def shared_log(root: str) -> Log:
         InvalidConfig: not a root sparklog knows. Unavailable: the store does not answer.
     """
     with _lock:
+        is_new = (os.getpid(), root) not in _logs
         log = _opened(_logs, root)
-        _report_requests()
+        _report_requests(log, is_new=is_new)
         return log
 
 
@@ -50,12 +55,21 @@ def _opened(logs: dict[tuple[int, str], Log], root: str) -> Log:
     return log
 
 
-def _report_requests() -> None:
-    """Begin this process's file of requests, if it has a folder for it and no file yet."""
-    folder = os.environ.get(FOLDER_VARIABLE)  # noqa: TID251 - this is the edge
-    if folder and os.getpid() not in _files:
-        file = _files[os.getpid()] = RequestFile(Path(folder), _counters)
-        file.start()
+def _report_requests(log: Log, *, is_new: bool) -> None:
+    """Have a log's requests counted: in this process's file, if there is a folder for it.
+
+    A worker without one leaves usage reports. Any other process counts by itself.
+    """
+    own = os.getpid()
+    if folder := os.environ.get(FOLDER_VARIABLE):  # noqa: TID251 - this is the edge
+        if own not in _files:
+            file = _files[own] = RequestFile(Path(folder), _counters)
+            file.start()
+    elif is_python_worker():
+        usage = _usage.setdefault(own, WorkerUsage())
+        usage.report_at_exit(vars(sys.modules["__main__"]))
+        if is_new:
+            usage.add(log)
 
 
 def _counters() -> RequestsByRoot:

@@ -2,8 +2,9 @@
 
 Spark gives a Python data source no way to return counts to the driver. So each process that reads
 or writes a log for a query keeps its counts in a file of its own. `FOLDER_VARIABLE` names the
-folder; `sparklog serve` sets it for the Spark that it starts on this machine. The launcher adds the
-files up for the console's bill.
+folder; `sparklog serve` with a console sets it for the Spark that it starts on this machine. The
+launcher adds the files up for the console's bill. Without the folder, a process leaves usage
+reports in the root (`worker_usage`).
 
 Tasks of compaction and other jobs return their requests with their results, so no file has those.
 """

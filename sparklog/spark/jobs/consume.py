@@ -22,6 +22,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
 from sparklog.cluster.log import Log, open_log
+from sparklog.cluster.usage_reporter import reported_usage
 from sparklog.core.bounded_json import parse_json
 from sparklog.core.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
 from sparklog.core.terminal_text import printable_json
@@ -107,7 +108,7 @@ def consume(job: ConsumeJob, open_session: OpenSession, progress: JobProgress) -
     Raises:
         SparklogError: the topics or the log. PySparkException: an expression or the output.
     """
-    with open_log(job.root) as log:
+    with open_log(job.root) as log, reported_usage(log, "sparklog consume"):
         options = source_options(log, job)
     spark = open_session(delta_conf() if job.sink == DELTA else {})
     rows = rows_of(read_records(spark, job, options), job)

@@ -31,6 +31,7 @@ from sparklog.client.producer import Producer
 from sparklog.client.security import NO_SECURITY, SecuritySettings
 from sparklog.client.values import LATEST
 from sparklog.cluster.log import Log, open_log
+from sparklog.cluster.usage_reporter import reported_usage
 from sparklog.core.errors import (
     InvalidPartitions,
     InvalidRequest,
@@ -333,7 +334,7 @@ def produce(
         return produce_to_brokers(job, job.bootstrap_servers, open_session, progress)
     if job.root is None:
         raise InvalidRequest("which log? give its root, or the addresses of its brokers")
-    with open_log(job.root) as log:
+    with open_log(job.root) as log, reported_usage(log, "sparklog produce"):
         created = prepare_topic(log, job)
         before = end_offsets(log, job.topic)
         spark = open_session({})

@@ -11,7 +11,7 @@ MATERIALIZE-3: rejected records follow the commit that left them out, by its num
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
 from pyspark.errors import PySparkException
@@ -20,6 +20,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from sparklog.cluster.log import Log, open_log
+from sparklog.cluster.usage_reporter import reported_usage
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY
 from sparklog.core.errors import Fenced
@@ -79,14 +80,22 @@ def materialize(
     open_session: OpenSession,
     progress: JobProgress,
     make_tables: MakeTables = DeltaTables,
+    program: str | None = None,
 ) -> ProgressReport:
     """Bring the table up to the topic's end, or follow it, and return what was done.
+
+    With the name of a program, the driver reports its requests under that name. A job that no
+    schedule started is in no history, and may follow its topic for weeks.
 
     Raises:
         SparklogError: the topic, or a table that does not fit it. PySparkException: Spark.
         InvalidRequest: the session was started without Delta Lake.
     """
-    with open_log(job.root) as log, _schemas_of(job, log) as schemas:
+    with (
+        open_log(job.root) as log,
+        reported_usage(log, program) if program else nullcontext(),
+        _schemas_of(job, log) as schemas,
+    ):
         log.topic(job.topic)
         spark = own_session(open_session({**delta_conf(), **avro_limits_conf()}))
         if schemas is not None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from sparklog.cluster.log import open_log
 from sparklog.cluster.published import published_offsets
+from sparklog.cluster.usage_reporter import reported_usage
 from sparklog.core.bounded_json import parse_json
 from sparklog.store.base import ObjectStore
 from sparklog.store.open import open_store
@@ -81,7 +82,7 @@ def _with_written(flow: FlowProgress, root: str | None) -> FlowProgress:
     if root is None or flow.committed is None:
         return flow
     written: dict[str, dict[str, tuple[int, int] | None]] = {}
-    with open_log(_store_url(root)) as log:
+    with open_log(_store_url(root)) as log, reported_usage(log, "sparklog pipeline"):
         places = published_offsets(log, flow.query_id, flow.committed)
     for place, offsets in sorted(places.items()):
         written.setdefault(place.topic, {})[str(place.partition)] = offsets

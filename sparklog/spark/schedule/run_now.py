@@ -11,6 +11,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from sparklog.cluster.log import open_log
+from sparklog.cluster.usage_reporter import reported_usage
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.spark.jobs.job import INTERRUPTED as EXIT_INTERRUPTED
 from sparklog.spark.jobs.job import TERMINATED as EXIT_TERMINATED
@@ -35,7 +36,7 @@ def run_by_hand(job: ScheduledJob, root: str, *, master: str | None, as_json: bo
         def session(conf: Mapping[str, str]) -> SparkSession:
             return open_session({"spark.master": master or MASTER, **conf})
 
-        with open_log(root) as log:
+        with open_log(root) as log, reported_usage(log, "sparklog jobs"):
             last = read_history(log).last_run(job.name)
             if last is not None and last.outcome == RUNNING:
                 age_ms = SYSTEM_CLOCK.now_ms() - last.heard_ms

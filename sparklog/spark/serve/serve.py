@@ -88,7 +88,13 @@ OF_JOBS = -1
 def serve_with(
     entry: BrokerEntry, pages: MetricsPages | None = None
 ) -> Callable[[ServeJob, SparkStart, JobProgress], ServeReport]:
-    """Return the job's body, with what a broker's task runs; `pages` gets the brokers' pages."""
+    """Return the job's body.
+
+    Args:
+        entry: what a broker's task runs.
+        pages: gets the brokers' pages, for a console in this process. Without it, this process and
+            Spark's workers leave usage reports.
+    """
 
     def serve(job: ServeJob, spark: SparkStart, progress: JobProgress) -> ServeReport:
         job = job.with_ids_of_log()
@@ -114,7 +120,8 @@ def serve_with(
                 conf = conf_of_folder(conf, own)
                 if job.connect_port is not None:
                     token = connect_token(SYSTEM_ENTROPY)
-                _start_spark(conf, own, telling, token)
+                variables = {} if pages is None else {FOLDER_VARIABLE: str(own.requests)}
+                _start_spark(conf, own, telling, {**token, **variables})
                 if pages is not None:
                     pages.task_requests = RequestFolder(own.requests, job.root).requests
                 conf |= authenticated_conf(SYSTEM_ENTROPY)
@@ -133,7 +140,7 @@ def serve_with(
             with StopRequest() as request:
                 server.start()
                 if job.schedule is not None:
-                    server.schedule_jobs(job.schedule, spark(conf))
+                    server.schedule_jobs(job.schedule, spark(conf), reports=pages is None)
                 server.run(lambda: request.exit_code is not None or jvm_end.came)
                 drained = server.drain()
                 report = ServeReport(
@@ -153,18 +160,18 @@ def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def _start_spark(
-    conf: Mapping[str, str], folder: ServeFolder, telling: Telling, secrets: Mapping[str, str]
+    conf: Mapping[str, str], folder: ServeFolder, telling: Telling, variables: Mapping[str, str]
 ) -> None:
     """Start Spark's JVM for executors on this machine, once kernels are compiled.
 
-    The JVM itself asks Python for data sources, by what its environment names.
+    The JVM itself asks Python for data sources, by what its environment names. It gets `variables`,
+    which may be secrets.
     """
     use_this_python()
     if not kernels_are_kept():
         telling.say(compiling())
         compile_kernels()
     telling.say(starting(conf["spark.master"], folder.log))
-    variables = {**secrets, FOLDER_VARIABLE: str(folder.requests)}
     start_quiet_jvm(conf, folder, variables)
 
 
@@ -237,8 +244,10 @@ class _Launcher:
         for one in self._jobs.values():
             one.start()
 
-    def schedule_jobs(self, schedule: Schedule, spark: SparkSession) -> None:
+    def schedule_jobs(self, schedule: Schedule, spark: SparkSession, *, reports: bool) -> None:
         """Have upkeep jobs run once the brokers serve.
+
+        `reports`: leave usage reports of this process, which no console reads.
 
         Raises:
             OSError: the address of the jobs' metrics page cannot be had.
@@ -247,7 +256,9 @@ class _Launcher:
 
         port = self._job.jobs_metrics_port
         page = (self._jobs_host, port) if port >= 0 else None
-        self._upkeep = Upkeep(schedule, self._job.root, spark, self._tell_of_jobs, page)
+        self._upkeep = Upkeep(
+            schedule, self._job.root, spark, self._tell_of_jobs, page, reports=reports
+        )
 
     def run(self, asked_to_end: Callable[[], bool]) -> None:
         """Report events until the end is asked for.

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from sparklog.broker.network.listener_sockets import EVERY_INTERFACE
 from sparklog.broker.runtime.environment import Address
+from sparklog.cluster.usage_reporter import UsageReporter
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.spark.access.log_access import shared_log
 from sparklog.spark.jobs.addresses import outward_address
@@ -121,11 +122,14 @@ class Upkeep:
         spark: SparkSession,
         tell: Callable[[Mapping[str, Any]], None],
         page: tuple[str, int] | None = None,
+        *,
+        reports: bool = False,
     ) -> None:
         """Run `schedule`; nothing happens before it is begun.
 
         `page`: host and port of the page for Prometheus, which is there from now on; an empty
         host is every interface.
+        `reports`: leave usage reports of this process.
 
         Raises:
             OSError: the page's address cannot be had.
@@ -145,6 +149,9 @@ class Upkeep:
         self._jobs = ScheduledJobs(
             schedule, root, looking, open_run, began=metrics.began, ended=metrics.ended
         )
+        self._usage = UsageReporter(log, "sparklog serve") if reports else None
+        if self._usage is not None:
+            self._usage.start()
         self._requests = Listener(log, application_name(), self._jobs)
         self._warm_up = WarmUp(spark, schedule)
         self._begun = False
@@ -178,4 +185,6 @@ class Upkeep:
         self._requests.stop(0.0)
         if self._page is not None:
             self._page.close()
+        if self._usage is not None:
+            self._usage.end()
         return ended

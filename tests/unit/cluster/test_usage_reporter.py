@@ -145,6 +145,7 @@ def test_program_that_may_not_report_ends_all_the_same(log: Log, store: _Refusin
 
 
 def test_end_reports_the_last_requests(log: Log, store: _Refusing) -> None:
+    log.create_topic("u")
     with pytest.raises(UnknownTopicOrPartition), reported_usage(log, "test"):
         log.topic("t")
     assert requests(reported(store)) == counted(log)
@@ -154,3 +155,10 @@ def test_program_without_requests_leaves_no_report(log: Log, store: _Refusing) -
     with reported_usage(log, "test"):
         pass
     assert not run(usage_listing(""), store)
+
+
+def test_root_without_a_log_gets_no_report(log: Log, store: _Refusing) -> None:
+    with pytest.raises(UnknownTopicOrPartition), reported_usage(log, "test"):
+        log.topic("t")
+    assert counted(log)
+    assert not list(store.list(""))
