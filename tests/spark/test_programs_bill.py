@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pyspark
@@ -12,8 +13,10 @@ import pytest
 
 from sparklog.cluster.log import Log, open_log
 from sparklog.cluster.usage_reports import UsageReport, read_usage, sum_of, usage_listing
+from sparklog.console.root_view import RootView
 from sparklog.core.counters import RequestCount, add_to, by_kind
 from sparklog.log.effects import run
+from tests.harness.console_browser import Browser, browser_of
 from tests.harness.fault_proxy import counted_store
 from tests.peers.sparklog import spark_environment
 
@@ -105,6 +108,12 @@ def test_programs_on_a_root_leave_reports_of_their_requests(
         with open_log(ROOT) as log:
             report = reported(log)
             copied = [log.partition("copies", n).view().end_offset for n in range(2)]
+        with closing(RootView(ROOT)) as view, browser_of(view) as client:
+            page = Browser(client).get("/bill")
+    assert page["reports"]["count"] == report.reports
+    assert {one["program"] for one in page["programs"]} == report.programs.keys()
+    (flights,) = [one for one in page["topics"] if one["topic"] == "flights"]
+    assert flights["programPercent"] > 50
     assert sum(copied) == 3000
     found = {kind: (one.requests, one.bytes) for kind, one in sorted(kinds_of(report).items())}
     print(f"programs: served={served} reported={found} reports={report.reports}")
