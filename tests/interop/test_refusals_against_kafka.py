@@ -299,6 +299,7 @@ def talk_of_consumers(talk: Talk) -> None:
     for version in (8, 9):
         commit("epoch of no group", 3, "x", version)
     talk.hear("heartbeat of no group", talk.consumer("a", 3, ()))
+    talk.hear("join without the word on partitions", talk.consumer("a", 0))
     first, both = talk.told("a", 0, ())
     talk.consumer("b", 0, ())
     _, kept = talk.told("a", first)

@@ -146,7 +146,7 @@ def check(asked: ConsumerHeartbeat, assignors: Sequence[str]) -> None:
     if asked.epoch == JOIN_EPOCH:
         if asked.rebalance_timeout_ms == UNCHANGED_MS:
             raise InvalidRequest("RebalanceTimeoutMs must be provided in first request")
-        if asked.owned and asked.classic is None:
+        if asked.classic is None and (asked.owned is None or asked.owned):
             raise InvalidRequest("TopicPartitions must be empty when (re-)joining")
         if asked.names is None and asked.regex is None:
             raise InvalidRequest("SubscribedTopicNames or SubscribedTopicRegex must be set")

@@ -210,6 +210,11 @@ def test_invalid_heartbeat_is_rejected_and_changes_nothing() -> None:
         coordinator.send("a", 1)
     with pytest.raises(InvalidRequest, match="RebalanceTimeoutMs"):
         coordinator.send("a", 0, names=("orders",))
+    for owned in (None, parts(0)):
+        with pytest.raises(InvalidRequest, match="TopicPartitions"):
+            coordinator.send(
+                "a", 0, names=("orders",), rebalance_timeout_ms=REBALANCE_MS, owned=owned
+            )
     with pytest.raises(InvalidRequest, match="Subscribed"):
         coordinator.join("a", names=None)
     with pytest.raises(InvalidRequest, match="MemberEpoch"):
