@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sparklog.client.consumer import Consumer
     from sparklog.client.producer import Producer
     from sparklog.cluster.metadata.image import Topic
+    from sparklog.cluster.usage_reporter import reported_usage
     from sparklog.core.errors import SparklogError
     from sparklog.core.types import TopicPartition
     from sparklog.log.partition.partition_log import PartitionLog
@@ -37,6 +38,7 @@ __all__ = [
     "Topic",
     "TopicPartition",
     "open_log",
+    "reported_usage",
 ]
 
 _PLACES = {
@@ -50,6 +52,7 @@ _PLACES = {
     "Topic": "sparklog.cluster.metadata.image",
     "TopicPartition": "sparklog.core.types",
     "open_log": "sparklog.sql.queryable_log",
+    "reported_usage": "sparklog.cluster.usage_reporter",
 }
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -306,6 +307,7 @@ def opened_log(args: Arguments) -> Iterator[Log]:
         raise UsageError(f"which log? {where}")
     with Log(opened_store(root)) as log, reported_usage(log, program_of(args)):
         yield log
+        sys.stdout.flush()  # a reader of the output need not wait for the report
 
 
 @contextmanager

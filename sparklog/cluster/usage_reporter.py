@@ -161,7 +161,12 @@ def _has_log(counts: Snapshot) -> bool:
 
 @contextmanager
 def reported_usage(log: Log, program: str) -> Iterator[None]:
-    """Report a log's requests while the body runs, and at its end."""
+    """Report a log's requests while the body runs, and at its end.
+
+    Args:
+        log: whose requests count, also those from before.
+        program: its name on the bill.
+    """
     reporter = UsageReporter(log, program)
     reporter.start()
     try:

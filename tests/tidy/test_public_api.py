@@ -20,6 +20,7 @@ PUBLIC_NAMES = [
     "Topic",
     "TopicPartition",
     "open_log",
+    "reported_usage",
 ]
 
 HEAVY = (
