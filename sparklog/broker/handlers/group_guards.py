@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -49,12 +49,39 @@ async def offset_fetch(call: GuardedCall) -> Any:
         if not _may_describe_group(call, request.group_id):
             lists = (FETCHED_TOPICS,) if request.__version__ < GROUP_ERROR_SINCE else ()
             return refused(request, DENIED[ResourceType.GROUP], lists)
-        left, errors = _topics_left(call, request)
+        left, errors = _topics_left(call, request, _TOPICS)
         response = await call.proceed(left)
         return _with_topics(call, request, errors, response, response_type(request))
+
+    def with_topics(group: Any, errors: TopicErrors, found: Any) -> Any:
+        return _with_topics(call, group, errors, found, type(found))
+
+    return await offsets_of_groups(call, FETCHED_GROUPS, _TOPICS, with_topics)
+
+
+TopicErrors = list[SparklogError | None]
+"""Of the topics that a request names, in its order; empty if it asks for all of them."""
+
+
+async def offsets_of_groups(
+    call: GuardedCall,
+    kept: ItemList,
+    topics: ItemCheck,
+    with_topics: Callable[[Any, TopicErrors, Any], Any],
+) -> Any:
+    """Answer a request for the offsets of groups, without those that the client may not describe.
+
+    Args:
+        call: a request with `groups`, and each with `topics` or None for all of them.
+        kept: how the response repeats a refused group.
+        topics: the check of the topics that a group names.
+        with_topics: returns the answer about a group, from the group of the request, the errors of
+            its topics, and the answer without those.
+    """
+    request = call.request
     refusals = [_group_error(call, group) for group in request.groups]
     asked = [
-        (group, *_topics_left(call, group))
+        (group, *_topics_left(call, group, topics))
         for group, error in zip(request.groups, refusals, strict=True)
         if error is None
     ]
@@ -62,13 +89,13 @@ async def offset_fetch(call: GuardedCall) -> Any:
     if asked:
         response = await call.proceed(replace(request, groups=tuple(left for _, left, _ in asked)))
         groups = [
-            _with_topics(call, group, errors, found, type(found))
+            with_topics(group, errors, found)
             for (group, _, errors), found in zip(asked, response.groups, strict=True)
         ]
     else:
         response = blank_response(request)
     structure = response_type(request)
-    whole = with_refused(FETCHED_GROUPS, structure, request.groups, refusals, groups)
+    whole = with_refused(kept, structure, request.groups, refusals, groups)
     return replace(response, groups=whole)
 
 
@@ -80,11 +107,13 @@ def _group_error(call: GuardedCall, group: Any) -> SparklogError | None:
     return None if _may_describe_group(call, group.group_id) else DENIED[ResourceType.GROUP]
 
 
-def _topics_left(call: GuardedCall, asked: Any) -> tuple[Any, list[SparklogError | None]]:
+def _topics_left(
+    call: GuardedCall, asked: Any, topics: ItemCheck
+) -> tuple[Any, list[SparklogError | None]]:
     """Return a group of a request with the topics that the client may describe, and the errors."""
     if asked.topics is None:
         return asked, []
-    errors = _TOPICS.errors(call, asked.topics)
+    errors = topics.errors(call, asked.topics)
     left = (topic for topic, error in zip(asked.topics, errors, strict=True) if error is None)
     return replace(asked, topics=tuple(left)), errors
 
@@ -95,7 +124,7 @@ _TOPICS: Final = ItemCheck(AclOperation.DESCRIBE, topic_resource, (FETCHED_TOPIC
 def _with_topics(
     call: GuardedCall,
     asked: Any,
-    errors: list[SparklogError | None],
+    errors: TopicErrors,
     found: Any,
     structure: Any,
 ) -> Any:

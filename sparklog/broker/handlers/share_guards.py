@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from sparklog.broker.handlers.group_guards import TopicErrors, offsets_of_groups
 from sparklog.broker.handlers.guards import (
-    DENIED,
     Gate,
     Guard,
     GuardedCall,
@@ -20,16 +20,9 @@ from sparklog.broker.handlers.guards import (
     Resource,
     with_refused,
 )
-from sparklog.broker.handlers.refusals import (
-    ITSELF,
-    ItemList,
-    blank_response,
-    response_type,
-    same,
-)
+from sparklog.broker.handlers.refusals import ITSELF, ItemList, same
 from sparklog.broker.handlers.topic_guards import describable
 from sparklog.cluster.metadata.image import MetadataImage
-from sparklog.core.errors import SparklogError
 from sparklog.security.acls import AclOperation, ResourceType
 
 _GROUPS: Final = ItemList("groups", "groups", same("group_id"))
@@ -66,45 +59,14 @@ delete_share_group_offsets: Final = Guard(
 
 async def describe_share_group_offsets(call: GuardedCall) -> Any:
     """Answer about groups that the client may describe, and their topics likewise."""
-    request = call.request
-    refusals = [_group_error(call, group) for group in request.groups]
-    asked = [
-        (group, *_topics_left(call, group))
-        for group, error in zip(request.groups, refusals, strict=True)
-        if error is None
-    ]
-    groups: list[Any] = []
-    if asked:
-        response = await call.proceed(replace(request, groups=tuple(left for _, left, _ in asked)))
-        groups = [
-            _with_topics(call, group, errors, found)
-            for (group, _, errors), found in zip(asked, response.groups, strict=True)
-        ]
-    else:
-        response = blank_response(request)
-    structure = response_type(request)
-    return replace(
-        response, groups=with_refused(_GROUPS, structure, request.groups, refusals, groups)
-    )
+
+    def with_topics(group: Any, errors: TopicErrors, found: Any) -> Any:
+        return _with_topics(call, group, errors, found)
+
+    return await offsets_of_groups(call, _GROUPS, _SEEN, with_topics)
 
 
-def _group_error(call: GuardedCall, group: Any) -> SparklogError | None:
-    may = call.access.may(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id)
-    return None if may else DENIED[ResourceType.GROUP]
-
-
-def _topics_left(call: GuardedCall, asked: Any) -> tuple[Any, list[SparklogError | None]]:
-    """Return a group of a request with the topics that the client may describe, and the errors."""
-    if asked.topics is None:
-        return asked, []
-    errors = _SEEN.errors(call, asked.topics)
-    left = (topic for topic, error in zip(asked.topics, errors, strict=True) if error is None)
-    return replace(asked, topics=tuple(left)), errors
-
-
-def _with_topics(
-    call: GuardedCall, asked: Any, errors: list[SparklogError | None], found: Any
-) -> Any:
+def _with_topics(call: GuardedCall, asked: Any, errors: TopicErrors, found: Any) -> Any:
     """Return the offsets of a group with the errors of refused topics, or without hidden ones."""
     if found.error_code is not ErrorCode.none:
         return found

@@ -15,6 +15,7 @@ from sparklog.cli.console.group_tables import (
     GroupProgressRow,
     member_lines,
     progress_lines,
+    state_document,
     state_lines,
 )
 from sparklog.cli.output import Output, say
@@ -74,7 +75,7 @@ def describe(admin: Admin, group_ids: Sequence[str], args: Arguments, output: Ou
         if args.state is not None:
             _warn(group)
             _print(output, state_lines(group, verbose=args.verbose))
-            output.document(_state_document(group))
+            output.document(state_document(group))
         elif args.members:
             _warn(group)
             _print(output, member_lines(group, verbose=args.verbose))
@@ -199,21 +200,6 @@ def _member_document(group: GroupDescription, member: GroupMember) -> dict[str, 
         "assignment": [[tp.topic, tp.partition] for tp in sorted(member.assignment)],
         "targetAssignment": [[tp.topic, tp.partition] for tp in sorted(member.target)],
         "upgraded": member.upgraded,
-    }
-
-
-def _state_document(group: GroupDescription) -> dict[str, object]:
-    return {
-        "group": group.group_id,
-        "type": group.group_type,
-        "state": group.state,
-        "assignor": group.assignor,
-        "members": len(group.members),
-        "epoch": group.epoch,
-        "assignmentEpoch": group.assignment_epoch,
-        "coordinator": group.coordinator.broker_id,
-        "host": group.coordinator.host,
-        "port": group.coordinator.port,
     }
 
 

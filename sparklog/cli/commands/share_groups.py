@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sparklog.cli.arguments import Arguments, UsageError
 from sparklog.cli.console.group_filter import parse_topic
+from sparklog.cli.console.group_tables import state_document
 from sparklog.cli.console.share_group_tables import (
     share_member_lines,
     share_offset_lines,
@@ -41,7 +42,7 @@ def describe_shares(admin: Admin, groups: ShareGroupsFound, args: Arguments, out
         if args.state is not None:
             _warn(group)
             _print(output, share_state_lines(group, verbose=args.verbose))
-            output.document(_state_document(group))
+            output.document(state_document(group))
         elif args.members:
             _warn(group)
             if group.members:
@@ -111,19 +112,4 @@ def _member_document(group: GroupDescription, member: GroupMember) -> dict[str, 
         "clientId": member.client_id,
         "epoch": member.epoch,
         "assignment": [[tp.topic, tp.partition] for tp in sorted(member.assignment)],
-    }
-
-
-def _state_document(group: GroupDescription) -> dict[str, object]:
-    return {
-        "group": group.group_id,
-        "type": group.group_type,
-        "state": group.state,
-        "assignor": group.assignor,
-        "members": len(group.members),
-        "epoch": group.epoch,
-        "assignmentEpoch": group.assignment_epoch,
-        "coordinator": group.coordinator.broker_id,
-        "host": group.coordinator.host,
-        "port": group.coordinator.port,
     }

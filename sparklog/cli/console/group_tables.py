@@ -162,3 +162,19 @@ def table_line(columns: Sequence[int], cells: Sequence[object]) -> str:
     """Return a line of a table with columns of these widths."""
     words = (MISSING if cell is None else str(cell) for cell in cells)
     return " ".join(f"{word:<{width}}" for word, width in zip(words, columns, strict=True))
+
+
+def state_document(group: GroupDescription) -> dict[str, object]:
+    """Return the state of a group of any type as JSON values."""
+    return {
+        "group": group.group_id,
+        "type": group.group_type,
+        "state": group.state,
+        "assignor": group.assignor,
+        "members": len(group.members),
+        "epoch": group.epoch,
+        "assignmentEpoch": group.assignment_epoch,
+        "coordinator": group.coordinator.broker_id,
+        "host": group.coordinator.host,
+        "port": group.coordinator.port,
+    }
