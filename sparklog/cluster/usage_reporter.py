@@ -50,6 +50,7 @@ class UsageReporter:
         log: Log,
         program: str,
         *,
+        counted: Snapshot | None = None,
         first_s: float = FIRST_S,
         clock: Clock = SYSTEM_CLOCK,
         entropy: Entropy = SYSTEM_ENTROPY,
@@ -59,12 +60,14 @@ class UsageReporter:
         Args:
             log: whose requests count.
             program: its name on the bill.
+            counted: more requests of the program that others counted, such as the tasks of a job.
             first_s: seconds until the first report, if the process lives that long.
             clock: for the day of a report.
             entropy: for the names of reports.
         """
         self._log = log
         self._program = program_name(program)
+        self._counted = dict(counted or {})
         self._first_s = first_s
         self._clock = clock
         self._nonce = new_nonce(entropy)
@@ -87,8 +90,7 @@ class UsageReporter:
                 the same report again.
         """
         with self._lock:
-            if self._pending is None and self._unreported() and _has_log(self._log.requests()):
-                self._log.store.check_puts()  # its requests are in the report then
+            if self._pending is None:
                 self._pending = self._next()
             if self._pending is None:
                 return
@@ -108,20 +110,24 @@ class UsageReporter:
             last.join(wait_s)
 
     def _next(self) -> tuple[str, bytes, Snapshot] | None:
-        now = self._log.requests()
-        found = dict(diff(self._reported, now))
-        if not _requests(found) or not _has_log(now):
+        if not self._unreported() or not _has_log(self._now()):
             return None
-        own: Snapshot = {("put", ""): RequestCount(1, 0)}
-        counted = dict(now)
-        add_to(found, own)
-        add_to(counted, own)
+        self._log.store.check_puts()  # the report has its requests, too
+        counted = self._now()
+        add_to(counted, {("put", ""): RequestCount(1, 0)})  # the report's own
+        found = diff(self._reported, counted)
         day = usage_day(self._clock.now_ms())
         data = encode_usage(UsageReport({self._program: found}))
         return usage_key(day, self._nonce, self._sequence), data, counted
 
+    def _now(self) -> dict[tuple[str, str], RequestCount]:
+        now = dict(self._counted)
+        add_to(now, self._log.requests())
+        return now
+
     def _unreported(self) -> int:
-        return _requests(diff(self._reported, self._log.requests()))
+        changes = diff(self._reported, self._now())
+        return sum(count.requests for count in changes.values())
 
     def _try(self) -> None:
         try:
@@ -148,10 +154,6 @@ class UsageReporter:
             last = count
 
 
-def _requests(counts: Snapshot) -> int:
-    return sum(count.requests for count in counts.values())
-
-
 def _has_log(counts: Snapshot) -> bool:
     """Return False if nothing was found under the root: it may be a mistyped one."""
     return any(
@@ -173,18 +175,3 @@ def reported_usage(log: Log, program: str) -> Iterator[None]:
         yield
     finally:
         reporter.end()
-
-
-def leave_report(log: Log, program: str, counts: Snapshot) -> None:
-    """Report requests that others counted, such as the tasks of a job.
-
-    Raises:
-        SparklogError: the store refuses the report, or does not respond.
-    """
-    log.store.check_puts()
-    found = dict(counts)
-    add_to(found, log.requests())
-    add_to(found, {("put", ""): RequestCount(1, 0)})
-    day, program = usage_day(SYSTEM_CLOCK.now_ms()), program_name(program)
-    key = usage_key(day, new_nonce(SYSTEM_ENTROPY), 0)
-    run(put_report(key, encode_usage(UsageReport({program: found}))), log.store)

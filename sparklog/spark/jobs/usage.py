@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from sparklog.cluster.log import open_log
-from sparklog.cluster.usage_reporter import leave_report
-from sparklog.core.counters import Snapshot
-from sparklog.core.errors import SparklogError
+from sparklog.cluster.usage_reporter import UsageReporter
 from sparklog.spark.jobs.job import SparkStart
 from sparklog.spark.jobs.progress import JobProgress
 from sparklog.spark.jobs.report import UpkeepReport
-
-logger = logging.getLogger("sparklog.usage")
 
 
 class RootJob(Protocol):
@@ -38,15 +33,8 @@ def reported(program: str, body: Body[Job]) -> Body[Job]:
 
     def run(job: Job, spark: SparkStart, progress: JobProgress) -> UpkeepReport:
         report = body(job, spark, progress)
-        _leave(job.root, program, report.counted)
+        with open_log(job.root) as log:
+            UsageReporter(log, program, counted=report.counted).end()
         return report
 
     return run
-
-
-def _leave(root: str, program: str, counts: Snapshot) -> None:
-    try:
-        with open_log(root) as log:
-            leave_report(log, program, counts)
-    except SparklogError as error:
-        logger.info("the bill lacks requests of this job. program=%s problem=%s", program, error)

@@ -144,6 +144,19 @@ def test_program_that_may_not_report_ends_all_the_same(log: Log, store: _Refusin
     assert not run(usage_listing(""), store)
 
 
+def test_report_has_the_requests_that_others_counted(
+    log: Log, store: _Refusing, clock: ManualClock
+) -> None:
+    log.create_topic("t")
+    tasks = {("get", "t"): RequestCount(7, 70), ("head", ""): RequestCount(1, 0)}
+    reporter = UsageReporter(log, "test", counted=tasks, clock=clock, entropy=SeededEntropy(7))
+    reporter.report()
+    log.refresh()
+    reporter.report()
+    found, own = requests(reported(store)), counted(log)
+    assert found == {**own, "get": own.get("get", 0) + 7, "head": 1}
+
+
 def test_end_reports_the_last_requests(log: Log, store: _Refusing) -> None:
     log.create_topic("u")
     with pytest.raises(UnknownTopicOrPartition), reported_usage(log, "test"):
